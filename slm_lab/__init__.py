@@ -1,0 +1,1 @@
+"""SLM-Lab: from a spec to a trained, resumable, repeatable run."""

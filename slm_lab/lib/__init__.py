@@ -1,0 +1,1 @@
+"""What knows nothing of reinforcement learning specs: errors, random streams, files, logs, distributions."""

@@ -1,0 +1,1 @@
+"""From a spec file to a frozen, typed Spec."""
