@@ -1,6 +1,7 @@
 """The vocabulary of the lab: what passes between env, agent and experiment. Read this first.
 
-Shapes by letter: T vector steps, N envs, B rows of a flat batch, A action dims. Arrays with a leading N are numpy, batches are torch.
+Shapes by letter: T vector steps, N envs, B rows of a flat batch, A action dims. Arrays with a
+leading N are numpy, batches are torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Obs = Array | dict[str, Array]  # one array [N, ...], or one per entry of a Dict observation
-State = dict[str, Any]  # nested dicts and lists of arrays, tensors, numbers, strings, booleans and None: what a checkpoint holds
+State = dict[
+    str, Any
+]  # nested dicts and lists of arrays, tensors, numbers, strings, booleans and None: what a checkpoint holds
 Metrics = dict[str, float]  # what an update reports; "loss" and "opt_steps" are always there
 Shape = tuple[int, ...]
 ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary"]
@@ -108,6 +111,10 @@ class Batch:
     def flat(self) -> Batch:
         """[T, N, ...] -> [T * N, ...]."""
         return self.map(lambda x: x.flatten(0, 1))
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """Rows start <= row < stop of a flat batch, as views."""
+        return self.map(lambda x: x[start:stop])
 
     def with_extra(self, **extra: Tensor) -> Batch:
         return replace(self, extra={**self.extra, **extra})

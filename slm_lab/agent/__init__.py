@@ -1,0 +1,105 @@
+"""An agent: an algorithm, its memory and its observation statistics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from slm_lab.agent.algorithm.base import Algorithm, Key
+from slm_lab.agent.memory.base import MemoryBase
+from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay, OnPolicyReplay
+from slm_lab.agent.normalize import ObsNormalizer
+from slm_lab.agent.plan import AgentPlan
+from slm_lab.lib.rng import Consumer, Rng
+from slm_lab.spec.schema import EnvSpec
+from slm_lab.types import Act, Array, Metrics, Obs, Spaces, State, Step
+
+FOREVER = 2**62  # a frame after the end of every schedule: what evaluation acts at
+
+
+class Agent:
+    """What the training loop talks to: see, act, learn; and decide, for evaluation."""
+
+    def __init__(
+        self, algorithm: Algorithm, memory: MemoryBase | None, normalizer: ObsNormalizer | None, key: Key
+    ) -> None:
+        self.algorithm, self.memory, self.normalizer = algorithm, memory, normalizer
+        self.rng = Rng(*key, Consumer.ACT)
+
+    def see(self, obs: Obs) -> Obs:
+        """Take in what the env shows; returns what the agent acts on and an on-policy memory stores."""
+        if self.normalizer is None:
+            return obs
+        self.normalizer.update(obs)
+        return self.normalizer(obs)
+
+    def act(self, obs: Obs, frame: int) -> Act:
+        """Exploring actions for what `see` returned."""
+        return self.algorithm.act(obs, frame, self.rng)
+
+    def learn(self, obs: Obs, act: Act, step: Step, frame: int) -> Metrics | None:
+        """Store one vector step, and update when there is enough."""
+        if self.memory is None:
+            return None
+        if self.normalizer is not None:
+            # by the same statistics as obs: they must not differ between the two ends of a transition
+            step = step._replace(next_obs=self.normalizer(step.next_obs))
+        self.memory.add(obs, act, step)
+        return self.algorithm.update(self.memory, frame) if self.memory.ready() else None
+
+    def decide(self, obs: Obs, rng: Rng | None = None) -> Array:
+        """Env actions with frozen statistics: the most likely, or samples where `rng` is given. Changes nothing."""
+        if self.normalizer is not None:
+            obs = self.normalizer(obs)
+        return self.algorithm.best(obs) if rng is None else self.algorithm.act(obs, FOREVER, rng).env_action
+
+    def state_dict(self) -> State:
+        return {
+            "algorithm": self.algorithm.state_dict(),
+            "memory": {} if self.memory is None else self.memory.state_dict(),
+            "normalizer": {} if self.normalizer is None else self.normalizer.state_dict(),
+            "rng": self.rng.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.algorithm.load_state_dict(state["algorithm"])
+        if self.memory is not None:
+            self.memory.load_state_dict(state["memory"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state["normalizer"])
+        self.rng.load_state_dict(state["rng"])
+
+    def policy_state(self) -> State:
+        """What acting needs: nets and observation statistics. A copy, for training goes on."""
+        nets = {name: tensor.detach().clone() for name, tensor in self.algorithm.nets.state_dict().items()}
+        return {"nets": nets, "normalizer": {} if self.normalizer is None else self.normalizer.state_dict()}
+
+    def load_policy_state(self, state: State) -> None:
+        self.algorithm.nets.load_state_dict(state["nets"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state["normalizer"])
+
+
+def make_agent(plan: AgentPlan, env: EnvSpec, spaces: Spaces, key: Key) -> Agent:
+    """Build the agent of a plan for what an env shows and takes."""
+    normalizer = None
+    if env.normalize_obs or env.clip_obs is not None:
+        normalizer = ObsNormalizer(spaces.obs_shape, env.normalize_obs, env.obs_clip)
+        spaces = replace(spaces, obs_dtype=_floats(spaces.obs_dtype))
+    algorithm: Algorithm = plan.algorithm(plan.spec, plan.nets, spaces, key)  # type: ignore[call-arg, arg-type]
+    return Agent(algorithm, _make_memory(plan, algorithm, spaces), normalizer, key)
+
+
+def _make_memory(plan: AgentPlan, algorithm: Algorithm, spaces: Spaces) -> MemoryBase | None:
+    if plan.memory is None or plan.memory_spec is None:
+        return None
+    cls = plan.memory
+    if cls is OnPolicyBatchReplay and algorithm.whole_episodes:
+        cls = OnPolicyReplay  # still counted in vector steps, but only finished episodes are handed out
+    return cls(plan.memory_spec, spaces, algorithm.cadence(plan.memory.unit), dict(algorithm.extra))
+
+
+def _floats(dtype: Any) -> Any:
+    return {key: np.dtype(np.float32) for key in dtype} if isinstance(dtype, dict) else np.dtype(np.float32)

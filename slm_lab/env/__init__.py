@@ -1,0 +1,68 @@
+"""From an env spec to a vector env. A new family of envs is one file and one line in ENVS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from slm_lab.env.async_engine import AsyncEngine
+from slm_lab.env.check import check_gym
+from slm_lab.env.engine import Engine, SyncEngine
+from slm_lab.env.known import EXACT, FIXED_LENGTH
+from slm_lab.env.source import episode_limit
+from slm_lab.env.vec_env import GymVecEnv
+from slm_lab.env.wrapper import ActionMap, ClipReward, NormalizeReward, RewardScale
+from slm_lab.spec.schema import EnvSpec
+from slm_lab.types import VecEnv
+
+Key = tuple[int, ...]
+
+
+class Family(NamedTuple):
+    """How the envs of one prefix are made and checked."""
+
+    make: Callable[[EnvSpec, Key, bool, str | None], VecEnv]  # spec, key, training, render mode
+    check: Callable[[EnvSpec], None]
+
+
+def make_gym(spec: EnvSpec, key: Key, training: bool, render_mode: str | None) -> VecEnv:
+    """Any single Gymnasium env as a vector env that takes the policy's actions."""
+    # late: worker processes import this package, and torch would cost each of them seconds
+    from slm_lab.lib.rng import Consumer, Rng, seed_of
+
+    consumer = Consumer.ENV if training else Consumer.EVAL
+    seeds = [seed_of(*key, consumer, i) for i in range(spec.num_envs)]
+    limit = episode_limit(spec) if training and spec.num_envs > 1 and spec.name in FIXED_LENGTH else None
+    limits = Rng(*key, consumer).numpy.integers(1, limit + 1, spec.num_envs) if limit else None
+    engine: Engine
+    if spec.vectorization == "async" and render_mode is None:
+        engine = AsyncEngine(spec, seeds)
+    else:
+        engine = SyncEngine(spec, seeds, render_mode)
+    env = GymVecEnv(engine, limits, "exact" if spec.name in EXACT else "unverified")
+    return ActionMap(env, env.action_space)
+
+
+ENVS: dict[str, Family] = {"": Family(make_gym, check_gym)}
+
+
+def family(name: str) -> Family:
+    """The family with the longest prefix that fits."""
+    return ENVS[max((prefix for prefix in ENVS if name.startswith(prefix)), key=len)]
+
+
+def make_env(spec: EnvSpec, gamma: float, key: Key, training: bool = True, render_mode: str | None = None) -> VecEnv:
+    """A vector env whose seeds come from `key` (base, trial, session). Evaluation gets other seeds and raw rewards."""
+    env = family(spec.name).make(spec, key, training, render_mode)
+    if not training:
+        return env
+    if spec.reward_scale != 1.0:
+        env = RewardScale(env, spec.reward_scale)
+    if spec.normalize_reward:
+        env = NormalizeReward(env, gamma)
+    return ClipReward(env, *spec.reward_bounds) if spec.reward_bounds else env
+
+
+def check_env(spec: EnvSpec) -> None:
+    """SpecError when the env cannot be made as written; nothing is built."""
+    family(spec.name).check(spec)

@@ -32,4 +32,6 @@ def lookup(registry: Mapping[str, T], name: object, path: str, kind: str) -> T:
     """The registry's entry for a spec name, or a SpecError that says what there is."""
     if isinstance(name, str) and name in registry:
         return registry[name]
-    raise SpecError(f"{path}: unknown {kind} {name!r}.{hint(str(name), registry)} Known: {', '.join(sorted(registry))}.")
+    raise SpecError(
+        f"{path}: unknown {kind} {name!r}.{hint(str(name), registry)} Known: {', '.join(sorted(registry))}."
+    )

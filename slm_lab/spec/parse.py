@@ -1,7 +1,9 @@
-"""The base of every spec model, and pydantic's errors as one message: path, what came, what is allowed, what is near."""
+"""The base of every spec model, and pydantic's errors in words: path, what came, what is allowed, what is near."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -25,14 +27,18 @@ def _number(value: Any) -> Any:
         raise ValueError("a number, not a boolean")
     if isinstance(value, str):
         try:
-            return float(value)
+            value = float(value)
         except ValueError:
             return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number")
     return value
 
 
 Int = Annotated[int, BeforeValidator(_number)]
 Float = Annotated[float, BeforeValidator(_number)]
+_WORD = re.compile(r"\w+")
+_TYPES = {"int", "float", "str", "bool", "dict", "list", "tuple", "none"}
 M = TypeVar("M", bound=Model)
 
 
@@ -49,20 +55,31 @@ def parse(model: type[M], data: Any, path: str, notes: list[str]) -> M:
     try:
         return model.model_validate(kept)
     except ValidationError as error:
-        raise SpecError("\n".join(_message(model, path, detail) for detail in error.errors())) from None
+        raise SpecError("\n".join(_messages(model, path, error))) from None
 
 
-def _message(model: type[Model], path: str, detail: Any) -> str:
-    """One line for one of pydantic's error entries."""
-    where = ".".join([path, *(str(part) for part in detail["loc"])]).strip(".")
-    kind, value = detail["type"], detail["input"]
+def _messages(model: type[Model], path: str, error: ValidationError) -> list[str]:
+    """One line for each place that is wrong; the alternatives of a union are one place."""
+    places = dict[str, list[Any]]()
+    for detail in error.errors():
+        # pydantic names the alternatives of a union in the location: they are no part of the spec
+        loc = [
+            part for part in detail["loc"] if isinstance(part, int) or (_WORD.fullmatch(part) and part not in _TYPES)
+        ]
+        places.setdefault(".".join([path, *map(str, loc)]).strip("."), []).append(detail)
+    return [_message(model, where, details) for where, details in places.items()]
+
+
+def _message(model: type[Model], where: str, details: list[Any]) -> str:
+    """One line for pydantic's entries about one place."""
+    kind, value, loc = details[0]["type"], details[0]["input"], details[0]["loc"]
     if kind == "extra_forbidden":
-        known = sorted(_fields_at(model, detail["loc"][:-1]))
-        return f"{where}: unknown key.{hint(str(detail['loc'][-1]), known)} Known: {', '.join(known)}."
+        known = sorted(_fields_at(model, loc[:-1]))
+        return f"{where}: unknown key.{hint(str(loc[-1]), known)} Known: {', '.join(known)}."
     if kind == "missing":
         return f"{where}: missing key (required)."
-    reason = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return f"{where}: got {show(value)}; allowed: {reason}."
+    reasons = dict.fromkeys(d["msg"].removeprefix("Value error, ").removeprefix("Input should be ") for d in details)
+    return f"{where}: got {show(value)}; allowed: {', or '.join(reasons)}."
 
 
 def _fields_at(model: type[Model], loc: tuple[Any, ...]) -> list[str]:

@@ -16,7 +16,9 @@ from slm_lab.spec.parse import Float, Int, Model
 class Schedule(Model):
     """A value as a pure function of the frame."""
 
-    name: Literal["no_decay", "linear_decay", "rate_decay", "periodic_decay"] = Field("no_decay", description="shape of the curve")
+    name: Literal["no_decay", "linear_decay", "rate_decay", "periodic_decay"] = Field(
+        "no_decay", description="shape of the curve"
+    )
     start_val: Float = Field(description="value until start_step")
     end_val: Float | None = Field(None, description="value from end_step on; unset keeps start_val")
     start_step: Int = Field(0, ge=0, description="frame where the change starts")
@@ -32,7 +34,7 @@ class Schedule(Model):
         if self.name == "linear_decay":
             return start + done * (end - start)
         if self.name == "rate_decay":  # 10 % a twentieth of the way, held at the end value
-            value = start * 0.9 ** (20 * done)
+            value = float(start * 0.9 ** (20 * done))
             return max(value, end) if end <= start else min(value, end)
         return end + 0.5 * (start - end) * (1 + math.cos(60 * done) * (1 - done))
 
@@ -68,7 +70,7 @@ class LossSpec(NamedSpec):
 
 
 class LrSpec(NamedSpec):
-    """LinearToZero {frame}, LinearToMin {frame, min_factor}, or any torch.optim.lr_scheduler class, stepped once an update."""
+    """LinearToZero {frame}, LinearToMin {frame, min_factor}, or a torch.optim.lr_scheduler class."""
 
     name: str = Field(description="LinearToZero, LinearToMin, or a class name in torch.optim.lr_scheduler")
 
@@ -79,17 +81,27 @@ class EnvSpec(Model):
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
     inert: ClassVar = {"image_downsize": "Atari frames are always 84x84"}
 
-    name: str = Field(min_length=1, description="Gymnasium id, `module:Id-v0`, or `module:function` that returns a gymnasium.Env")
+    name: str = Field(
+        min_length=1, description="Gymnasium id, `module:Id-v0`, or `module:function` that returns a gymnasium.Env"
+    )
     num_envs: Int = Field(1, ge=1, description="environments stepped together; batch = horizon * num_envs")
     max_frame: Int = Field(ge=1, description="training budget in frames (env transitions over all envs)")
-    max_t: Int | None = Field(None, ge=1, description="time limit of an episode in steps, where smaller than the env's own")
+    max_t: Int | None = Field(
+        None, ge=1, description="time limit of an episode in steps, where smaller than the env's own"
+    )
     normalize_obs: bool = Field(False, description="running mean and variance over observations, kept with the agent")
-    normalize_reward: bool = Field(False, description="divide rewards by the running deviation of the discounted return")
-    clip_obs: Float | None = Field(None, gt=0, description="clip normalised observations to +-value (10 with normalize_obs)")
+    normalize_reward: bool = Field(
+        False, description="divide rewards by the running deviation of the discounted return"
+    )
+    clip_obs: Float | None = Field(
+        None, gt=0, description="clip normalised observations to +-value (10 with normalize_obs)"
+    )
     clip_reward: Float | tuple[Float, Float] | None = Field(
         None, description="clip learning rewards to +-value or [low, high] (10 with normalize_reward)"
     )
-    reward_scale: Float | Literal["sign"] = Field(1.0, description="factor on learning rewards, or `sign`; returns stay raw")
+    reward_scale: Float | Literal["sign"] = Field(
+        1.0, description="factor on learning rewards, or `sign`; returns stay raw"
+    )
     vectorization: Literal["auto", "sync", "async"] = Field(
         "auto", description="step envs in turn or in worker processes; auto measures. Both give the same numbers"
     )
@@ -121,28 +133,46 @@ class EnvSpec(Model):
 class MetaSpec(Model):
     """How a run is repeated, logged and recorded."""
 
-    inert: ClassVar = {
-        key: "set at run time"
-        for key in ("cuda_offset", "experiment", "resume", "predir", "prepath", "graph_prepath", "info_prepath", "log_prepath", "model_prepath")
-    } | {"num_gpus": "nothing reads it"}
+    inert: ClassVar = dict.fromkeys(
+        (
+            "cuda_offset",
+            "experiment",
+            "resume",
+            "predir",
+            "prepath",
+            "graph_prepath",
+            "info_prepath",
+            "log_prepath",
+            "model_prepath",
+        ),
+        "set at run time",
+    ) | {"num_gpus": "nothing reads it"}
 
-    max_session: Int = Field(ge=1, description="independent repetitions, each with its own seeds; Hogwild workers when distributed")
+    max_session: Int = Field(
+        ge=1, description="independent repetitions, each with its own seeds; Hogwild workers when distributed"
+    )
     max_trial: Int | None = Field(None, ge=1, description="number of trials of a search")
-    distributed: Literal[False, "synced", "shared"] = Field(False, description="Hogwild training over max_session workers")
+    distributed: Literal[False, "synced", "shared"] = Field(
+        False, description="Hogwild training over max_session workers"
+    )
     log_frequency: Int = Field(10_000, ge=1, description="frames between rows of the table")
     eval_frequency: Int = Field(10_000, ge=1, description="frames between evaluations, with rigorous_eval")
     rigorous_eval: Int = Field(0, ge=0, description="evaluation episodes at each eval_frequency; 0 for none")
     eval_deterministic: bool = Field(True, description="evaluate the most likely action instead of a sample")
     random_seed: Int = Field(0, ge=0, description="base of every random stream; the same seed gives the same numbers")
     search_resources: dict[str, Float] | None = Field(None, description="cpu and gpu a search trial reserves")
-    search_scheduler: dict[str, Any] | None = Field(None, description="ASHA's grace_period and reduction_factor; unset for none")
+    search_scheduler: dict[str, Any] | None = Field(
+        None, description="ASHA's grace_period and reduction_factor; unset for none"
+    )
     overrides: list[str] = Field(default_factory=list, description="-s options that were applied, recorded")
     trial: Int | None = Field(None, description="recorded: trial index")
     session: Int | None = Field(None, description="recorded: session index")
     session_seed: Int | None = Field(None, description="recorded: the session's own seed")
     experiment_ts: str | None = Field(None, description="recorded: when the run started")
     git_sha: str | None = Field(None, description="recorded: commit of the code")
-    record: dict[str, Any] = Field(default_factory=dict, description="recorded: threads, vectorization, versions, machine")
+    record: dict[str, Any] = Field(
+        default_factory=dict, description="recorded: threads, vectorization, versions, machine"
+    )
 
     @field_validator("rigorous_eval", mode="before")
     @classmethod
@@ -165,7 +195,7 @@ class Spec(Model):
 
     inert: ClassVar = {"body": "a key of SLM-Lab 4"}
 
-    name: str = Field(description="spec name, and the start of its folder's name")
+    name: str = Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$", description="spec name, and the start of its folder's name")
     agent: AgentSpec = Field(description="the learner")
     env: EnvSpec = Field(description="the task")
     meta: MetaSpec = Field(description="the run")

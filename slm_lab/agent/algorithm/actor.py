@@ -1,0 +1,110 @@
+"""The learner that policy-gradient algorithms have in common: a policy, a value where asked, an optimiser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.base import AlgorithmSpec, Key, NetPlan, resolve_device
+from slm_lab.agent.algorithm.policy import Policy
+from slm_lab.agent.net import make_net
+from slm_lab.agent.net.optim import Group, Optim
+from slm_lab.agent.net.policy_value import PolicyValueNet
+from slm_lab.lib.distribution import Distribution
+from slm_lab.lib.rng import Consumer, Rng, seed_of
+from slm_lab.types import Act, Array, Batch, Spaces, map_obs
+
+CHUNK = 8192  # rows of a forward pass without gradient: bounds memory on images
+
+
+class ActorCriticLearner:
+    """Policy and value nets of one agent with their optimiser; a policy alone where the plan has no critic."""
+
+    def __init__(self, spec: AlgorithmSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
+        self.spec = spec
+        self.device = resolve_device(plan.actor.gpu)
+        self.policy = Policy(spaces, spec.action_pdtype, spec.action_policy)
+        own_log_std = plan.actor.log_std_init is not None and self.policy.gaussian
+        self.notes = self._notes(plan, own_log_std)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed_of(*key, Consumer.INIT))
+            self.net = PolicyValueNet(
+                make_net,
+                spaces.obs_shape,  # type: ignore[arg-type]
+                self.policy.out_dims(own_log_std),
+                spaces.action_dim if own_log_std else None,
+                plan.actor,
+                plan.critic,
+            ).to(self.device)
+        self.optim = Optim(self._groups(plan))
+        self.separate = self.net.critic is not None
+
+    @staticmethod
+    def _notes(plan: NetPlan, own_log_std: bool) -> list[str]:
+        if plan.actor.log_std_init is not None and not own_log_std:
+            return ["agent.net.log_std_init: the action distribution has no deviation; ignored."]
+        return []
+
+    def _groups(self, plan: NetPlan) -> list[Group]:
+        specs = {"actor": plan.actor, "critic": plan.critic or plan.actor}
+        return [
+            Group(name, params, specs[name].optim_spec, specs[name].lr_scheduler_spec, specs[name].clip_grad_val)
+            for name, params in self.net.groups().items()
+        ]
+
+    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
+        """One crossing from numpy to torch and back."""
+        schedule = self.spec.explore_var_spec
+        with torch.inference_mode():
+            outputs = self.net.policy(self.to_tensor(obs))
+            if self.device.type != "cpu":
+                outputs = [output.cpu() for output in outputs]
+            action = self.policy.explore(outputs, schedule(frame) if schedule else 1.0, rng.torch)
+            stored = action.numpy()
+            sent = self.policy.to_env(action).numpy()
+        return Act(sent, stored, {})
+
+    def best(self, obs: Any) -> Array:
+        with torch.inference_mode():
+            mode = self.policy.dist(*self.net.policy(self.to_tensor(obs))).mode()
+            sent: Array = self.policy.to_env(mode).cpu().numpy()
+        return sent
+
+    def to_tensor(self, obs: Any) -> Any:
+        return map_obs(lambda x: torch.from_numpy(x).to(self.device), obs)
+
+    def to_device(self, batch: Batch) -> Batch:
+        return batch if self.device.type == "cpu" else batch.map(lambda x: x.to(self.device))
+
+    def dist(self, outputs: list[Tensor]) -> Distribution:
+        return self.policy.dist(*outputs)
+
+    def values(self, obs: Any) -> Array:
+        """V of rows [B, ...] without gradient, numpy [B]."""
+        rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+        with torch.no_grad():
+            chunks = [self.net.value(_slice(obs, start)) for start in range(0, rows, CHUNK)]
+            return np.asarray(torch.cat(chunks).cpu().numpy())
+
+    def log_probs(self, obs: Any, action: Tensor) -> Tensor:
+        """log pi of stored actions [B] without gradient: until the first step it is that of the policy that acted."""
+
+        def chunk(start: int) -> Tensor:
+            return self.dist(self.net.policy(_slice(obs, start))).log_prob(_slice(action, start))
+
+        with torch.no_grad():
+            return torch.cat([chunk(start) for start in range(0, len(action), CHUNK)])
+
+    def steps_for(self, policy: bool, value: bool) -> tuple[str, ...]:
+        """Names of the nets that a pass with these losses steps."""
+        if not self.separate:
+            return ("actor",)
+        return tuple(name for name, on in (("actor", policy), ("critic", value)) if on)
+
+
+def _slice(rows: Any, start: int) -> Any:
+    """A chunk of rows."""
+    return map_obs(lambda x: x[start : start + CHUNK], rows)

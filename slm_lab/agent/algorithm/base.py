@@ -1,0 +1,111 @@
+"""What all algorithms share: their contract, common spec keys, and how they hold their state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from slm_lab.agent.net.base import NetSpec
+from slm_lab.agent.net.optim import Optim
+from slm_lab.lib.rng import Consumer, Rng
+from slm_lab.spec.parse import Float, Model
+from slm_lab.spec.schema import Schedule
+from slm_lab.types import Act, Array, Cadence, Memory, Metrics, Shape, State
+
+TARGET_KEYS = dict.fromkeys(("update_type", "update_frequency", "polyak_coef"), "there is no target net")
+"""Net keys that mean nothing to an algorithm without a target net."""
+
+Key = tuple[int, int, int]  # (base seed, trial, session): where every random stream of a session starts
+
+
+class AlgorithmSpec(Model):
+    """Keys every algorithm takes."""
+
+    name: str = Field(description="algorithm class, or `module:Class` of your own")
+    action_pdtype: str | None = Field(
+        "default", description="action distribution; default: Categorical, Normal, ... by action space"
+    )
+    action_policy: str = Field("default", description="default (sample), random, epsilon_greedy or boltzmann")
+    explore_var_spec: Schedule | None = Field(
+        None, description="epsilon or temperature over frames, for action policies that take one"
+    )
+
+
+class PolicyGradientSpec(AlgorithmSpec):
+    """Keys of algorithms that climb a policy gradient."""
+
+    gamma: Float = Field(ge=0, le=1, description="discount")
+    entropy_coef_spec: Schedule | None = Field(
+        None, description="weight of the entropy bonus over frames; unset for none"
+    )
+    policy_loss_coef: Float = Field(1.0, description="factor on the policy loss")
+
+
+@dataclass(frozen=True)
+class NetPlan:
+    """Parsed net specs: the actor's (or only) net, and the critic's where the algorithm has one."""
+
+    actor: NetSpec
+    critic: NetSpec | None = None
+
+
+class Algorithm(ABC):
+    """Learns from a memory and decides. Knows spaces, nets and frames; no env, file, clock or mode."""
+
+    Spec: ClassVar[type[AlgorithmSpec]]
+    memory_kind: ClassVar[Literal["on_policy", "replay"] | None] = "on_policy"
+    whole_episodes: ClassVar[bool] = False  # must an on-policy batch consist of finished episodes?
+    has_critic: ClassVar[bool] = False
+    unused_net_keys: ClassVar[Mapping[str, str]] = {}
+    extra: ClassVar[Mapping[str, Shape]] = {}  # what act() adds to the memory, beside the action
+    logs: ClassVar[tuple[str, ...]] = ()  # metrics that are columns of the table
+
+    nets: nn.ModuleDict
+    optim: Optim | None = None
+
+    def __init__(self, key: Key) -> None:
+        self.rng = Rng(*key, Consumer.TRAIN)
+        self.notes: list[str] = []
+
+    @classmethod
+    def check(cls, spec: Any, num_envs: int, unit: str) -> None:
+        """Raise a SpecError where settings contradict each other; most cannot."""
+        return
+
+    @abstractmethod
+    def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
+        """When to update, in the unit the memory counts."""
+
+    @abstractmethod
+    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
+        """Actions for N observations, exploring."""
+
+    @abstractmethod
+    def best(self, obs: Any) -> Array:
+        """The most likely actions for N observations, as the env gets them."""
+
+    @abstractmethod
+    def update(self, memory: Memory, frame: int) -> Metrics:
+        """Learn from what the memory holds; `loss` and `opt_steps` are always reported."""
+
+    def state_dict(self) -> State:
+        optim = {} if self.optim is None else self.optim.state_dict()
+        return {"nets": self.nets.state_dict(), "optim": optim, "rng": self.rng.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.nets.load_state_dict(state["nets"])
+        if self.optim is not None:
+            self.optim.load_state_dict(state["optim"])
+        self.rng.load_state_dict(state["rng"])
+
+
+def resolve_device(gpu: bool | int | str | None) -> torch.device:
+    """A net's `gpu` key as a device: a GPU only where there is one."""
+    wanted = gpu is None or gpu == "auto" or bool(gpu)
+    return torch.device("cuda" if wanted and torch.cuda.is_available() else "cpu")

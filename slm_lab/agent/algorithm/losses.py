@@ -1,0 +1,81 @@
+"""Pure losses and target transforms: tensors in, tensor out, named as in the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+LossFn = Callable[[Tensor, Tensor], Tensor]
+
+
+def policy_gradient(log_prob: Tensor, adv: Tensor) -> Tensor:
+    """-E[log pi * A], Williams 1992. All [B]."""
+    return -(log_prob * adv).mean()
+
+
+def clipped_surrogate(log_prob: Tensor, old_log_prob: Tensor, adv: Tensor, clip_eps: float) -> Tensor:
+    """Schulman et al. 2017, eq. 7, negated for descent. All [B]."""
+    # the clamp only keeps exp from overflowing: a ratio of e^20 is clipped by clip_eps anyway
+    ratio = (log_prob - old_log_prob).clamp(-20, 20).exp()
+    return -torch.min(ratio * adv, ratio.clamp(1 - clip_eps, 1 + clip_eps) * adv).mean()
+
+
+def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip_eps: float) -> Tensor:
+    """Half the mean of the worse of the squared errors of V and of V held near its old value. All [B]."""
+    held = old_value + (value - old_value).clamp(-clip_eps, clip_eps)
+    return 0.5 * torch.max((value - target) ** 2, (held - target) ** 2).mean()
+
+
+def standardize(x: Tensor) -> Tensor:
+    """Mean 0 and deviation 1; a single element stays as it is."""
+    return (x - x.mean()) / (x.std(correction=0) + 1e-8) if x.numel() > 1 else x
+
+
+def symlog(x: Tensor) -> Tensor:
+    """sign(x) ln(1 + |x|): large values and targets weigh less."""
+    return x.sign() * x.abs().log1p()
+
+
+class TargetScale(nn.Module):
+    """Running deviation of value targets, at least 1: what predictions and targets are divided by in the value loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("mean", "m2", "count"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+        self.mean: Tensor
+        self.m2: Tensor
+        self.count: Tensor
+
+    def update(self, x: Tensor) -> None:
+        """Merge a batch into the running moments (Chan et al. 1979)."""
+        batch, n = x.double(), x.numel()
+        delta, total = batch.mean() - self.mean, self.count + n
+        self.m2 += ((batch - batch.mean()) ** 2).sum() + delta**2 * self.count * n / total
+        self.mean += delta * n / total
+        self.count += n
+
+    def forward(self) -> float:
+        return max(1.0, float((self.m2 / self.count.clamp_min(1)).sqrt()))
+
+
+class PercentileScale(nn.Module):
+    """Smoothed distance between the 5th and 95th percentile of advantages, at least 1."""
+
+    DECAY = 0.99
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("low", torch.zeros(()))
+        self.register_buffer("high", torch.zeros(()))
+        self.low: Tensor
+        self.high: Tensor
+
+    def forward(self, adv: Tensor) -> Tensor:
+        """Update from a minibatch [B] and scale it."""
+        low, high = torch.quantile(adv, torch.tensor([0.05, 0.95], dtype=adv.dtype, device=adv.device))
+        self.low.lerp_(low, 1 - self.DECAY)
+        self.high.lerp_(high, 1 - self.DECAY)
+        return adv / (self.high - self.low).clamp_min(1.0)

@@ -1,0 +1,199 @@
+"""Proximal policy optimisation (Schulman et al. 2017)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from slm_lab.agent.algorithm.actor import ActorCriticLearner
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, PolicyGradientSpec
+from slm_lab.agent.algorithm.losses import (
+    PercentileScale,
+    TargetScale,
+    clipped_surrogate,
+    clipped_value_loss,
+    standardize,
+    symlog,
+)
+from slm_lab.agent.algorithm.returns import gae
+from slm_lab.agent.net.optim import make_loss
+from slm_lab.lib.errors import SpecError
+from slm_lab.lib.rng import Rng
+from slm_lab.spec.parse import Float, Int
+from slm_lab.spec.schema import Schedule
+from slm_lab.types import Act, Array, Batch, Cadence, Memory, Metrics, Spaces
+
+
+class PPOSpec(PolicyGradientSpec):
+    """Clipped policy updates over minibatches of a rollout."""
+
+    inert: ClassVar = {
+        "clip_val_loss": "nothing reads it; the key for value clipping is clip_vloss",
+        "training_frequency": "PPO updates every time_horizon",
+    }
+
+    lam: Float = Field(ge=0, le=1, description="GAE's lambda")
+    clip_eps_spec: Schedule = Field(description="clip range of the probability ratio over frames")
+    val_loss_coef: Float = Field(1.0, ge=0, description="factor on the value loss")
+    time_horizon: Int = Field(
+        ge=1, description="vector steps of a rollout: batch = time_horizon * num_envs; episodes with OnPolicyReplay"
+    )
+    num_unrolls: Int = Field(1, ge=1, description="rollouts of time_horizon collected for one update")
+    minibatch_size: Int = Field(4, ge=1, description="rows of a gradient step; the last of an epoch may be smaller")
+    training_epoch: Int = Field(ge=1, description="passes over the batch")
+    critic_training_epoch: Int | None = Field(
+        None, ge=1, description="passes of the value loss, where not training_epoch"
+    )
+    normalize_advantages: Literal["standardize", "batch", "percentile", "none"] = Field(
+        "standardize", description="per minibatch, once per batch, by a running 5-95 percentile range, or not"
+    )
+    recompute_adv: bool = Field(False, description="recompute values and advantages before each epoch")
+    normalize_v_targets: bool = Field(
+        False, description="divide values and targets by the running deviation of targets in the loss"
+    )
+    clip_vloss: bool = Field(False, description="clip value changes by clip_eps too")
+    symlog: bool = Field(False, description="compress values and targets by sign(x) ln(1 + |x|) in the loss")
+
+
+class PPO(Algorithm):
+    """Collect a rollout, estimate advantages, then several epochs of clipped minibatch steps."""
+
+    Spec = PPOSpec
+    has_critic = True
+    unused_net_keys = TARGET_KEYS
+    logs = ("entropy", "clip_eps")
+
+    def __init__(self, spec: PPOSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
+        super().__init__(key)
+        self.spec = spec
+        self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.notes, self.optim = self.learner.notes, self.learner.optim
+        self.v_scale, self.adv_scale = TargetScale(), PercentileScale()
+        self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
+        self.value_loss = make_loss((plan.critic or plan.actor).loss_spec)
+
+    @classmethod
+    def check(cls, spec: PPOSpec, num_envs: int, unit: str) -> None:
+        rows = spec.time_horizon * spec.num_unrolls * num_envs
+        if unit == "step" and spec.minibatch_size > rows:
+            raise SpecError(
+                f"agent.algorithm.minibatch_size: {spec.minibatch_size} is larger than the batch: "
+                f"time_horizon * num_unrolls * num_envs = {rows}."
+            )
+
+    def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
+        return Cadence(self.spec.time_horizon * self.spec.num_unrolls, unit)
+
+    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
+        return self.learner.act(obs, frame, rng)
+
+    def best(self, obs: Any) -> Array:
+        return self.learner.best(obs)
+
+    def update(self, memory: Memory, frame: int) -> Metrics:
+        spec, learner = self.spec, self.learner
+        rollout = learner.to_device(memory.sample())
+        flat = rollout.flat()
+        flat = flat.with_extra(log_prob=learner.log_probs(flat.obs, flat.action))
+        clip_eps = spec.clip_eps_spec(frame)
+        entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
+        learner.optim.set_lr(frame)
+        critic_epochs = spec.critic_training_epoch or spec.training_epoch
+        losses, entropies, batch = list[float](), list[Tensor](), None
+        for epoch in range(max(spec.training_epoch, critic_epochs)):
+            if batch is None or spec.recompute_adv:
+                batch = self._with_targets(rollout, flat)
+            on = (epoch < spec.training_epoch, epoch < critic_epochs)
+            for minibatch in self._minibatches(batch):
+                terms, entropy = self._loss(minibatch, clip_eps, entropy_coef, *on)
+                losses.append(learner.optim.step(terms, learner.steps_for(*on)))
+                entropies.append(entropy)
+        return {
+            "loss": float(np.nanmean(losses)) if np.isfinite(losses).any() else math.nan,
+            "opt_steps": len(losses),
+            "entropy": torch.stack(entropies).mean().item(),
+            "clip_eps": clip_eps,
+            **self._diagnosis(flat, batch, clip_eps),
+        }
+
+    def _with_targets(self, rollout: Batch, flat: Batch) -> Batch:
+        """The flat batch with advantages, value targets and the values they came from."""
+        value = self.learner.values(flat.obs).reshape(rollout.reward.shape)
+        next_value = self.learner.values(flat.next_obs).reshape(rollout.reward.shape)
+        adv = gae(
+            rollout.reward.cpu().numpy(),
+            value,
+            next_value,
+            rollout.terminated.cpu().numpy(),
+            rollout.ended.cpu().numpy(),
+            self.spec.gamma,
+            self.spec.lam,
+        )
+        to = self.learner.device
+        flat_adv = torch.from_numpy(adv.astype(np.float32)).flatten().to(to)
+        old_value = torch.from_numpy(value).flatten().to(to)
+        target = flat_adv + old_value
+        if self.spec.normalize_v_targets:
+            self.v_scale.update(target)
+        if self.spec.normalize_advantages == "batch":
+            flat_adv = standardize(flat_adv)
+        return flat.with_extra(adv=flat_adv, v_target=target, value=old_value)
+
+    def _minibatches(self, batch: Batch) -> Iterator[Batch]:
+        """Disjoint minibatches of one epoch: views of one gathered batch, which costs less than a gather each."""
+        index = torch.randperm(len(batch), generator=self.rng.torch).to(batch.reward.device)
+        shuffled = batch.map(lambda x: x.index_select(0, index))
+        for start in range(0, len(batch), self.spec.minibatch_size):
+            yield shuffled.rows(start, start + self.spec.minibatch_size)
+
+    def _loss(
+        self, mb: Batch, clip_eps: float, entropy_coef: float, policy: bool, value: bool
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Named loss terms of one minibatch, and its mean entropy."""
+        terms, (outputs, v) = {}, self.learner.net(mb.obs)
+        dist = self.learner.dist(outputs)
+        entropy = dist.entropy(self.rng.torch).mean()
+        if policy:
+            adv = self._scaled(mb.extra["adv"])
+            surrogate = clipped_surrogate(dist.log_prob(mb.action), mb.extra["log_prob"], adv, clip_eps)
+            terms["policy"] = self.spec.policy_loss_coef * surrogate
+            if entropy_coef:
+                terms["entropy"] = -entropy_coef * entropy
+        if value:
+            terms["value"] = self.spec.val_loss_coef * self._value_loss(v, mb, clip_eps)
+        return terms, entropy.detach()
+
+    def _scaled(self, adv: Tensor) -> Tensor:
+        if self.spec.normalize_advantages == "standardize":
+            return standardize(adv)
+        return self.adv_scale(adv) if self.spec.normalize_advantages == "percentile" else adv
+
+    def _value_loss(self, value: Tensor, mb: Batch, clip_eps: float) -> Tensor:
+        scale = self.v_scale() if self.spec.normalize_v_targets else 1.0
+        value, old, target = (
+            x if scale == 1.0 else x / scale for x in (value, mb.extra["value"], mb.extra["v_target"])
+        )
+        if self.spec.symlog:
+            value, old, target = symlog(value), symlog(old), symlog(target)
+        if self.spec.clip_vloss:
+            return clipped_value_loss(value, old, target, clip_eps)
+        loss: Tensor = self.value_loss(value, target)
+        return loss
+
+    def _diagnosis(self, flat: Batch, batch: Batch | None, clip_eps: float) -> Metrics:
+        """How far the policy moved, and how much of the returns the values explained."""
+        assert batch is not None
+        log_ratio = self.learner.log_probs(flat.obs, flat.action) - flat.extra["log_prob"]
+        target, value = batch.extra["v_target"], batch.extra["value"]
+        spread = target.var()
+        return {
+            "approx_kl": (log_ratio.exp() - 1 - log_ratio).mean().item(),
+            "clip_fraction": ((log_ratio.exp() - 1).abs() > clip_eps).float().mean().item(),
+            "explained_variance": (1 - (target - value).var() / spread).item() if spread > 0 else math.nan,
+        }

@@ -1,0 +1,50 @@
+"""Random actions: the baseline every learner must beat."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import nn
+
+from slm_lab.agent.algorithm.base import Algorithm, AlgorithmSpec, Key, NetPlan
+from slm_lab.agent.algorithm.policy import random_actions
+from slm_lab.lib.rng import Rng
+from slm_lab.spec.parse import Float, Int
+from slm_lab.types import Act, Array, Cadence, Memory, Metrics, Spaces
+
+
+class RandomSpec(AlgorithmSpec):
+    """Uniform actions, no learning."""
+
+    inert: ClassVar = {}
+
+    gamma: Float = Field(0.99, ge=0, le=1, description="discount, for reward normalisation only")
+    training_frequency: Int = Field(1, ge=1, description="accepted, nothing is trained")
+
+
+class Random(Algorithm):
+    """Samples the action space; has no nets and stores nothing."""
+
+    Spec = RandomSpec
+    memory_kind = None
+
+    def __init__(self, spec: RandomSpec, plan: NetPlan | None, spaces: Spaces, key: Key) -> None:
+        super().__init__(key)
+        self.spec, self.spaces = spec, spaces
+        self.nets = nn.ModuleDict()
+
+    def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
+        return Cadence(1, unit)
+
+    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
+        action = random_actions(self.spaces, self.spaces.num_envs, rng.torch).numpy()
+        return Act(action, action, {})
+
+    def best(self, obs: Any) -> Array:
+        rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+        return random_actions(self.spaces, rows, self.rng.torch).numpy()
+
+    def update(self, memory: Memory, frame: int) -> Metrics:
+        return {"loss": math.nan, "opt_steps": 0}

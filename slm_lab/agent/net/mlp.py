@@ -1,0 +1,46 @@
+"""MLPNet: fully connected layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from slm_lab.agent.net.base import Head, Net, NetSpec, activation, flat_size
+from slm_lab.spec.parse import Int
+from slm_lab.types import Shape
+
+
+class MLPNetSpec(NetSpec):
+    """Linear layers, each with an optional norm and an activation."""
+
+    inert: ClassVar = NetSpec.inert | {"normalize": "MLPNet takes no images to divide by 255"}
+
+    hid_layers: list[Int] = Field(description="widths of the hidden layers, e.g. [64, 64]; may be empty")
+    layer_norm: bool = Field(False, description="LayerNorm after each linear layer")
+    batch_norm: bool = Field(False, description="BatchNorm after each linear layer")
+
+
+class MLPNet(Net):
+    """Linear -> norm -> activation, for each of `hid_layers`; input [B, ...] is flattened."""
+
+    Spec = MLPNetSpec
+
+    def __init__(self, spec: MLPNetSpec, in_shape: Shape, heads: Sequence[Head]) -> None:
+        size, layers = flat_size(in_shape, "MLPNet"), list[nn.Module]()
+        self.flatten = len(in_shape) != 1
+        for width in spec.hid_layers:
+            layers.append(nn.Linear(size, width))
+            if spec.batch_norm:
+                layers.append(nn.BatchNorm1d(width))
+            elif spec.layer_norm:
+                layers.append(nn.LayerNorm(width))
+            layers.append(activation(spec.hid_layers_activation))
+            size = width
+        super().__init__(spec, nn.Sequential(*layers), size, heads)
+        self.flatten = len(in_shape) != 1
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return super().forward(x.flatten(1).float() if self.flatten else x.float())

@@ -1,0 +1,44 @@
+"""Running observation statistics: they belong to the agent, because a policy is worth nothing without them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slm_lab.lib.moments import RunningMoments
+from slm_lab.types import Array, Obs, Shape, State
+
+EPSILON = 1e-8
+
+
+class ObsNormalizer:
+    """(x - mean) / deviation, clipped; per entry where observations are dicts. Output is float32."""
+
+    def __init__(self, shape: Shape | dict[str, Shape], normalize: bool, clip: float | None) -> None:
+        self.normalize, self.clip = normalize, clip
+        shapes = shape if isinstance(shape, dict) else {"": shape}
+        self.moments = {key: RunningMoments(entry) for key, entry in shapes.items()}
+
+    def update(self, obs: Obs) -> None:
+        """Take in what the agent is about to act on, [N, ...]."""
+        if self.normalize:
+            for key, entry in obs.items() if isinstance(obs, dict) else [("", obs)]:
+                self.moments[key].update(entry)
+
+    def __call__(self, obs: Obs) -> Obs:
+        if isinstance(obs, dict):
+            return {key: self._entry(entry, self.moments[key]) for key, entry in obs.items()}
+        return self._entry(obs, self.moments[""])
+
+    def _entry(self, x: Array, moments: RunningMoments) -> Array:
+        if self.normalize:
+            x = (x - moments.mean) / np.sqrt(moments.var + EPSILON)
+        if self.clip is not None:
+            x = np.clip(x, -self.clip, self.clip)
+        return x.astype(np.float32)
+
+    def state_dict(self) -> State:
+        return {key: moments.state_dict() for key, moments in self.moments.items()}
+
+    def load_state_dict(self, state: State) -> None:
+        for key, moments in self.moments.items():
+            moments.load_state_dict(state[key])

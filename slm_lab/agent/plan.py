@@ -1,0 +1,99 @@
+"""From the mappings of a spec's agent to parsed components, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slm_lab.agent.algorithm import algorithm_class
+from slm_lab.agent.algorithm.base import Algorithm, AlgorithmSpec, NetPlan
+from slm_lab.agent.memory import memory_class
+from slm_lab.agent.memory.base import MemoryBase, MemorySpec
+from slm_lab.agent.net import net_class
+from slm_lab.agent.net.base import NetSpec
+from slm_lab.agent.net.optim import make_loss, optimizer_kwargs
+from slm_lab.lib.errors import SpecError
+from slm_lab.spec.parse import parse
+from slm_lab.spec.schema import AgentSpec
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """An agent's classes and their typed settings."""
+
+    algorithm: type[Algorithm]
+    spec: AlgorithmSpec
+    memory: type[MemoryBase] | None
+    memory_spec: MemorySpec | None
+    nets: NetPlan | None
+
+    @property
+    def gamma(self) -> float:
+        """The agent's discount, which reward normalisation needs too."""
+        return float(getattr(self.spec, "gamma", 0.99))
+
+
+def plan_agent(spec: AgentSpec, num_envs: int, notes: list[str]) -> AgentPlan:
+    """Parse every section by the component it names; contradictions are SpecErrors, inert keys go to `notes`."""
+    algorithm = algorithm_class(spec.algorithm.get("name"), "agent.algorithm.name")
+    parsed = parse(algorithm.Spec, spec.algorithm, "agent.algorithm", notes)
+    if spec.critic_net is not None:
+        notes.append(f"agent.critic_net: {parsed.name} takes none; ignored.")
+    if algorithm.memory_kind is None:
+        return AgentPlan(algorithm, parsed, None, None, None)
+    memory, memory_spec = _plan_memory(algorithm, spec.memory, notes)
+    nets = _plan_nets(algorithm, parsed.name, spec.net, notes)
+    algorithm.check(parsed, num_envs, memory.unit)
+    return AgentPlan(algorithm, parsed, memory, memory_spec, nets)
+
+
+def _plan_memory(
+    algorithm: type[Algorithm], data: Mapping[str, Any], notes: list[str]
+) -> tuple[type[MemoryBase], MemorySpec]:
+    memory = memory_class(data.get("name"), "agent.memory.name")
+    if memory.kind != algorithm.memory_kind:
+        wanted = {
+            "on_policy": "an on-policy memory, e.g. OnPolicyBatchReplay",
+            "replay": "a replay memory, e.g. Replay",
+        }
+        reason = f"{algorithm.__name__} learns from {wanted[algorithm.memory_kind or '']}"
+        raise SpecError(f"agent.memory.name: {data['name']!r} does not fit: {reason}.")
+    return memory, parse(memory.Spec, data, "agent.memory", notes)
+
+
+def _plan_nets(algorithm: type[Algorithm], name: str, data: Mapping[str, Any], notes: list[str]) -> NetPlan:
+    actor, critic = split_by_net(data) if algorithm.has_critic else (dict(data), None)
+    said = list[str]()
+    plan = NetPlan(_plan_net(actor, said), None if critic is None else _plan_net(critic, said))
+    notes.extend(dict.fromkeys(said))  # what both nets say is said once
+    for key, reason in algorithm.unused_net_keys.items():
+        if key in plan.actor.model_fields_set:
+            notes.append(f"agent.net.{key}: {reason} in {name}; ignored.")
+    if plan.critic is None or not plan.actor.use_same_optim:
+        return plan
+    same = {key: getattr(plan.actor, key) for key in ("optim_spec", "lr_scheduler_spec")}
+    return NetPlan(plan.actor, plan.critic.model_copy(update=same))
+
+
+def _plan_net(data: Mapping[str, Any], notes: list[str]) -> NetSpec:
+    spec = parse(net_class(data.get("type"), "agent.net.type").Spec, data, "agent.net", notes)
+    optimizer_kwargs(spec.optim_spec)
+    make_loss(spec.loss_spec)
+    return spec
+
+
+def split_by_net(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(actor's keys, critic's keys) of a net section; `actor_x` and `critic_x` hold for one of them, if x is a key."""
+    fields = net_class(data.get("type"), "agent.net.type").Spec.model_fields
+    nets = {"actor": dict[str, Any](), "critic": dict[str, Any]()}
+    prefixed = list[tuple[str, str, Any]]()
+    for key, value in data.items():
+        owner, _, rest = key.partition("_")
+        if owner in nets and key not in fields and rest in fields:
+            prefixed.append((owner, rest, value))
+        else:
+            nets["actor"][key] = nets["critic"][key] = value
+    for owner, rest, value in prefixed:  # after the common keys, whatever the order in the file
+        nets[owner][rest] = value
+    return nets["actor"], nets["critic"]

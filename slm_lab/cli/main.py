@@ -1,0 +1,135 @@
+"""`slm-lab`: commands, and errors as one message with an exit code.
+
+0 done, 1 a run failed or is incomplete, 2 bad input, 130 and 143 after Ctrl-C and SIGTERM.
+Nothing here imports torch until a command needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slm_lab.cli.spec import app as spec_app
+from slm_lab.lib.errors import LabError, RunError
+
+DEFAULT_FILE = "slm_lab/spec/benchmark/ppo/ppo_cartpole.json"
+DEFAULT_NAME = "ppo_cartpole"
+COMMANDS = ("run", "enjoy", "spec")
+SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.add_typer(spec_app, name="spec")
+
+
+@app.callback(invoke_without_command=True)
+def about(show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    """SLM-Lab: from a spec to trained agents, tables, graphs and scores.
+
+    A first word that is not a command is taken for `run`: `slm-lab FILE NAME train`.
+    """
+    if show:
+        typer.echo(version("slm-lab"))
+        raise typer.Exit
+
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Fill ${KEY}, or override a key or a dotted path."),
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Sessions at once, one a core unless set; numbers are the same.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Torch threads of a session; recorded, for sums depend on it.")
+]
+Render = Annotated[bool, typer.Option(envvar="RENDER", help="Show the env in a window.")]
+Debug = Annotated[bool, typer.Option(help="Show the tracebacks of errors.")]
+LogExtra = Annotated[
+    bool,
+    typer.Option(envvar=["LOG_EXTRA", "LOG_METRICS"], help="Also draw strength, efficiencies, stability, consistency."),
+]
+
+
+@app.command()
+def run(
+    spec_file: Annotated[str, typer.Argument(help="Spec file: any path, or one of the packaged specs.")] = DEFAULT_FILE,
+    spec_name: Annotated[str, typer.Argument(help="Name of a spec in the file.")] = DEFAULT_NAME,
+    mode: Annotated[str, typer.Argument(help="dev, train, train@latest, train@DIR or enjoy@SPEC.")] = "dev",
+    sets: Sets = None,
+    data_dir: Annotated[Path, typer.Option(help="Where runs are written.")] = Path("data"),
+    jobs: Jobs = None,
+    threads: Threads = None,
+    checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at log rows.")] = 30.0,
+    render: Render = False,
+    log_level: Annotated[str, typer.Option(envvar="LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    log_extra: LogExtra = False,
+    debug: Debug = False,
+) -> None:
+    """Train a spec, continue an interrupted run, or watch a trained one. Without arguments: PPO on CartPole."""
+    from slm_lab.experiment.control import RunOptions
+    from slm_lab.experiment.run import parse_mode
+    from slm_lab.experiment.run import run as run_spec
+
+    if parse_mode(mode)[0] == "enjoy":
+        _enjoy(Path(str(parse_mode(mode)[1])), episodes=10, stochastic=False, render=render)
+        return
+    options = RunOptions(data_dir, jobs, threads, checkpoint_every, render, log_level, log_extra)
+    result = run_spec(spec_file, spec_name, mode, sets or [], options).trial
+    if result is not None and not result.complete:
+        raise typer.Exit(SIGNAL_CODES.get(result.stopped, 1))
+
+
+@app.command()
+def enjoy(
+    folder: Annotated[Path, typer.Argument(help="A run folder, or a spec file in one.")],
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 10,
+    stochastic: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
+    render: Render = False,
+    debug: Debug = False,
+) -> None:
+    """Play a trained agent and print its returns. The run itself is only read."""
+    _enjoy(folder, episodes, stochastic, render)
+
+
+def _enjoy(target: Path, episodes: int, stochastic: bool, render: bool) -> None:
+    from slm_lab.experiment.policy import enjoy as play
+    from slm_lab.experiment.policy import find_trained
+
+    trained = find_trained(target)
+    typer.echo(f"{trained.spec.name}, session {trained.paths.session}, {trained.spec.env.name}")
+    returns = play(trained, episodes, deterministic=not stochastic, render=render)
+    for i, total in enumerate(returns):
+        typer.echo(f"episode {i}: {total:.2f}")
+    typer.echo(f"mean return over {len(returns)} episodes: {sum(returns) / len(returns):.2f}")
+
+
+def with_command(arguments: Sequence[str]) -> list[str]:
+    """Arguments that name a command: `run` is put in front where the first word is none."""
+    words = list(arguments)
+    if not words or words[0] in (*COMMANDS, "--help", "--version"):
+        return words
+    return ["run", *words]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit code."""
+    words = with_command(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(guarded(lambda: app(words, standalone_mode=False), debug="--debug" in words))
+
+
+def guarded(command: Callable[[], object], debug: bool) -> int:
+    """Exit code of a command; errors a user can act on are one message on stderr."""
+    try:
+        code = command()
+        return code if isinstance(code, int) else 0
+    except (LabError, RunError) as error:
+        if debug:
+            traceback.print_exc()
+        typer.echo(f"error: {error}", err=True)
+        return 2 if isinstance(error, LabError) else 1
+    except KeyboardInterrupt:
+        return 130

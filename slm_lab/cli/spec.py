@@ -1,0 +1,87 @@
+"""`slm-lab spec`: check, show and explain specs without running them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from slm_lab.lib.errors import LabError, SpecError, lookup
+
+app = typer.Typer(no_args_is_help=True, help="Check, show and explain specs without running them.")
+
+
+@app.command()
+def check(
+    files: Annotated[list[str], typer.Argument(help="Spec files; every spec in them is checked.")],
+    sets: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="As in `run`.")] = None,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Validate every spec of the given files."""
+    from slm_lab.experiment.check import check as check_spec
+    from slm_lab.spec.load import load, spec_names
+
+    bad = 0
+    for file in files:
+        for name in spec_names(file):
+            try:
+                loaded = load(file, name, sets or [])
+                notes = list(loaded.notes)
+                check_spec(loaded.spec, notes)
+            except LabError as error:
+                bad += 1
+                typer.echo(f"{file} {name}: error\n" + _indented(str(error)), err=True)
+                continue
+            typer.echo(f"{file} {name}: ok")
+            if notes:
+                typer.echo(_indented("\n".join(dict.fromkeys(notes))))
+    if bad:
+        raise SpecError(f"{bad} spec{'s' * (bad > 1)} with errors.")
+
+
+@app.command()
+def show(
+    file: Annotated[str, typer.Argument(help="Spec file.")],
+    name: Annotated[str, typer.Argument(help="Name of a spec in it.")],
+    sets: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="As in `run`.")] = None,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Print the resolved spec as JSON, with every default."""
+    from slm_lab.experiment.check import check as check_spec
+    from slm_lab.experiment.explain import resolved
+    from slm_lab.spec.load import load
+
+    loaded = load(file, name, sets or [])
+    notes = list(loaded.notes)
+    plan = check_spec(loaded.spec, notes)
+    for note in dict.fromkeys(notes):
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(json.dumps(resolved(loaded.spec, plan), indent=2))
+
+
+@app.command()
+def keys(
+    component: Annotated[str | None, typer.Argument(help="env, meta, PPO, MLPNet, ...; without it, all.")] = None,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+) -> None:
+    """List spec keys with type, default and meaning, from the code that reads them."""
+    from slm_lab.experiment.explain import components
+    from slm_lab.spec.describe import describe
+
+    known = components()
+    chosen = known if component is None else {component: lookup(known, component, "spec keys", "component")}
+    for name, model in chosen.items():
+        typer.echo(f"{name}: {(model.__doc__ or '').strip()}")
+        docs = describe(model)
+        widths = [max(len(doc[i]) for doc in docs) for i in range(2)]
+        for doc in docs:
+            default = f" [{doc.default}]"
+            typer.echo(f"  {doc.key:<{widths[0]}}  {doc.type:<{min(widths[1], 40)}}  {doc.meaning}{default}")
+        for key, reason in model.inert.items():
+            typer.echo(f"  {key:<{widths[0]}}  (inert) {reason}")
+        typer.echo("")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,88 @@
+"""The vector env over an engine, and the one place that knows autoreset: true successors out, then ended envs anew."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from loguru import logger
+
+from slm_lab.env.engine import Engine, put, take
+from slm_lab.env.spaces import spaces_of
+from slm_lab.types import Array, Obs, State, Step
+
+
+class GymVecEnv:
+    """N Gymnasium envs; `limits` [N] cut first episodes short, so that envs of fixed length do not run in phase."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Array | None = None,
+        exact: Literal["exact", "unverified", "restarts"] = "unverified",
+    ) -> None:
+        n = engine.num_envs
+        self._engine = engine
+        self.spaces = spaces_of(engine.observation_space, engine.action_space, n)
+        self.action_space = engine.action_space
+        self.exact = exact
+        self._left = None if limits is None else limits.astype(np.int64)  # steps until a first episode is cut
+        self._returns = np.zeros(n)  # raw reward of the open episodes
+        self.obs: Obs
+        self.action_mask: Array | None
+        self.obs, self.action_mask = engine.reset(np.arange(n))
+
+    def step(self, action: Array) -> Step:
+        obs, reward, terminated, truncated, mask = self._engine.step(action)
+        self._returns += reward
+        ended = counted = terminated | truncated
+        if self._left is not None:
+            cut = self._cut(self._left, ended)
+            truncated |= cut
+            ended = ended | cut
+        returns: tuple[float, ...] = ()
+        self.obs, self.action_mask = obs, mask
+        if np.count_nonzero(ended):  # a quarter of the cost of any()
+            returns = tuple(self._returns[counted].tolist())
+            self._restart(ended.nonzero()[0])
+        return Step(reward.astype(np.float32), obs, terminated, truncated, returns, mask)
+
+    def _cut(self, left: Array, ended: Array) -> Array:
+        """First episodes [N] that reach their limit in this step; one that ended before has none."""
+        left -= 1
+        left[ended] = 0
+        if (left <= 0).all():
+            self._left = None
+        cut: Array = (left == 0) & ~ended
+        return cut
+
+    def _restart(self, index: Array) -> None:
+        """Reset the ended envs; what was given out as their successors stays as it is."""
+        rows, masks = self._engine.reset(index)
+        self.obs = take(self.obs, slice(None))
+        put(self.obs, index, rows)
+        if self.action_mask is not None and masks is not None:
+            self.action_mask = self.action_mask.copy()
+            self.action_mask[index] = masks
+        self._returns[index] = 0
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def state_dict(self) -> State:
+        return {
+            "engine": self._engine.state_dict(),
+            "returns": self._returns.copy(),
+            "left": None if self._left is None else self._left.copy(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        other = self._engine.load_state_dict(state["engine"])
+        if other:
+            logger.warning(
+                f"replayed observation differs from the saved one in envs {other}: "
+                "their episodes go on from another state, and the run is not an exact continuation"
+            )
+        self.obs, self.action_mask = self._engine.current()
+        self._returns = np.array(state["returns"], np.float64)
+        self._left = None if state["left"] is None else np.array(state["left"], np.int64)

@@ -1,0 +1,165 @@
+"""Runs by mode: a new run, the rest of an interrupted one, a look at a trained one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+from rich.console import Console
+
+from slm_lab.env.choose import choose_vectorization
+from slm_lab.experiment.check import preflight
+from slm_lab.experiment.display import Display
+from slm_lab.experiment.paths import Paths
+from slm_lab.experiment.progress import summary
+from slm_lab.experiment.record import cores, git_state, machine, versions
+from slm_lab.experiment.session import Options
+from slm_lab.experiment.trial import Trial, TrialOptions, TrialResult, summary_rows
+from slm_lab.lib.errors import LabError, SpecError
+from slm_lab.lib.io import read_json, write_json
+from slm_lab.spec.load import Loaded, difference, dump, from_mapping
+from slm_lab.spec.modes import for_mode
+from slm_lab.spec.schema import Spec
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line or a caller from Python may choose; none of it but `threads` changes numbers."""
+
+    data_dir: Path = Path("data")
+    jobs: int | None = None  # sessions at once; None for one a core
+    threads: int | None = None  # torch threads of a session; None for the rule
+    checkpoint_every: float = 30.0
+    render: bool = False
+    log_level: str = "INFO"
+    log_extra: bool = False
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where a run is and what it came to; `trial` is None when there was nothing to do."""
+
+    predir: Path
+    trial: TrialResult | None
+
+
+Logging = Callable[[Path | None, Console | None], None]  # (file, console) -> None: where log lines go from now on
+
+
+def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> RunResult:
+    """A new run of a spec in mode dev or train."""
+    spec = for_mode(loaded.spec, mode)
+    notes = list(loaded.notes)
+    spec = _recorded(spec, mode, options, notes)
+    paths = Paths.new(options.data_dir, spec.name, datetime.now())
+    spec = _with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
+    paths.make_folders()
+    write_json(paths.experiment_spec, dump(spec))
+    write_json(paths.trial_spec, dump(spec))
+    return _run(spec, paths, mode, options, notes, logging, resume=False)
+
+
+def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging: Logging) -> RunResult:
+    """The rest of an interrupted run: the same numbers as if it had never stopped."""
+    predir = Paths.latest(options.data_dir, loaded.spec.name) if target == "latest" else _run_folder(Path(target))
+    paths = Paths(predir, loaded.spec.name)
+    if not paths.trial_spec.exists():
+        raise LabError(f"{predir}: not a run of spec {loaded.spec.name!r}: there is no {paths.trial_spec.name}.")
+    saved = read_saved(paths.trial_spec)
+    spec = _continued(saved, for_mode(loaded.spec, mode), predir)
+    notes = list(loaded.notes)
+    preflight(spec, notes)
+    if spec != saved:
+        write_json(paths.trial_spec, dump(spec))
+    paths.make_folders()
+    return _run(spec, paths, mode, options, notes, logging, resume=True)
+
+
+def read_saved(path: Path) -> Spec:
+    """The spec that a run recorded."""
+    data = read_json(path)
+    if not isinstance(data, dict) or "name" not in data:
+        raise SpecError(f"{path}: not the spec of a run.")
+    return from_mapping(data, str(data["name"])).spec
+
+
+def _run_folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise LabError(f"{path}: no such run folder.")
+    return path
+
+
+def _continued(saved: Spec, asked: Spec, predir: Path) -> Spec:
+    """The saved spec, with more frames where those are asked for; any other difference is refused."""
+    changes = difference(saved, asked)
+    longer = asked.env.max_frame > saved.env.max_frame
+    refused = [line for line in changes if not (longer and line.startswith("env.max_frame:"))]
+    if refused:
+        shown = "\n".join(f"  {line}" for line in refused)
+        raise SpecError(f"{predir}: the spec has changed; only env.max_frame may grow. Saved -> now:\n{shown}")
+    return _with_env(saved, max_frame=asked.env.max_frame)
+
+
+def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str]) -> Spec:
+    """The spec with what was chosen for this run and what it runs on; fails here where it cannot run."""
+    _, exact = preflight(spec, notes)
+    jobs, git = _jobs(spec, options), git_state()
+    if spec.env.vectorization == "auto":
+        chosen = choose_vectorization(spec.env, (spec.meta.random_seed, 0, 0), jobs)
+    else:
+        chosen = spec.env.vectorization
+    record: dict[str, Any] = {
+        "mode": mode,
+        "threads": options.threads or 1,
+        "vectorization": chosen,
+        "env_exact": exact,
+        "versions": versions(),
+        "machine": machine(),
+        "git_dirty": git["dirty"],
+    }
+    return _with_meta(spec, trial=0, git_sha=git["sha"], record=record)
+
+
+def _run(
+    spec: Spec, paths: Paths, mode: str, options: RunOptions, notes: list[str], logging: Logging, resume: bool
+) -> RunResult:
+    display = Display(spec.name, spec.meta.max_session, spec.env.max_frame)
+    live = display.progress.live is not None
+    logging(paths.trial_log, display.progress.console if live else None)
+    for note in dict.fromkeys(notes):
+        logger.warning(note)
+    record = spec.meta.record
+    trial_options = TrialOptions(
+        Options(options.checkpoint_every, checks=mode == "dev", render=options.render),
+        _jobs(spec, options),
+        int(record.get("threads", 1)),
+        options.log_level,
+        options.log_extra,
+        resume,
+    )
+    run_spec = _with_env(spec, vectorization=record.get("vectorization", "sync"))
+    trial = Trial(run_spec, paths, trial_options, display)
+    if resume and all(trial.finished(k) for k in range(spec.meta.max_session)):
+        logger.info(f"{paths.predir}: this run is finished ({spec.env.max_frame} frames); nothing to do.")
+        return RunResult(paths.predir, None)
+    logger.info(f"{'continuing' if resume else 'writing to'} {paths.predir}")
+    result = trial.run()
+    rows = summary_rows(spec, paths, result.failures)
+    summary(spec.name, rows, spec.meta.max_session, spec.meta.log_frequency, paths.predir)
+    return RunResult(paths.predir, result)
+
+
+def _jobs(spec: Spec, options: RunOptions) -> int:
+    return max(1, min(options.jobs or cores(), spec.meta.max_session))
+
+
+def _with_meta(spec: Spec, **update: Any) -> Spec:
+    return spec.model_copy(update={"meta": spec.meta.model_copy(update=update)})
+
+
+def _with_env(spec: Spec, **update: Any) -> Spec:
+    return spec.model_copy(update={"env": spec.env.model_copy(update=update)})

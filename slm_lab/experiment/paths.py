@@ -1,0 +1,203 @@
+"""Every file name of a run, once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+from slm_lab.lib.errors import LabError, hint
+from slm_lab.lib.io import make_folder
+
+Kind = Literal["train", "eval"]  # which of a session's two tables
+STAMP = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
+LISTED = 20  # folders an error names
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where one run keeps its files: the experiment's, those of one trial and, with `session`, those of one session."""
+
+    predir: Path
+    name: str
+    trial: int = 0
+    session: int | None = None
+
+    @classmethod
+    def new(cls, data_dir: Path, name: str, now: datetime) -> Paths:
+        """A run's own new folder `<name>_<time>`, created so that no run started in the same second takes it too."""
+        make_folder(data_dir)
+        stamped = f"{name}_{now:%Y_%m_%d_%H%M%S}"
+        for number in count(1):
+            predir = data_dir / (stamped if number == 1 else f"{stamped}_{number}")
+            try:
+                predir.mkdir()
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise LabError(f"{predir}: cannot create this folder: {error.strerror or error}") from None
+            break
+        return cls(predir, name)
+
+    @staticmethod
+    def latest(data_dir: Path, name: str) -> Path:
+        """The newest folder of exactly this spec name."""
+        stamped = [(path, STAMP.search(path.name)) for path in data_dir.glob("*") if path.is_dir()]
+        runs = [(path, match) for path, match in stamped if match]
+        ours = [(path, match) for path, match in runs if path.name[: match.start()] == name]
+        if not ours:
+            raise LabError(_no_run(data_dir, name, [path.name for path, _ in runs]))
+        return max(ours, key=lambda run: (run[1][1], int(run[1][2] or 1)))[0]
+
+    def for_session(self, session: int) -> Paths:
+        return replace(self, session=session)
+
+    def make_folders(self) -> None:
+        for folder in ("info", "graph", "log", "model"):
+            make_folder(self.predir / folder)
+
+    @property
+    def trial_name(self) -> str:
+        return f"{self.name}_t{self.trial}"
+
+    @property
+    def session_name(self) -> str:
+        if self.session is None:
+            raise ValueError("these are the paths of a trial: ask for_session(k) first")
+        return f"{self.trial_name}_s{self.session}"
+
+    def beside_spec(self, path: Path) -> Path:
+        """Where the copy for quick access of a file in a sub-folder stands."""
+        return self.predir / path.name
+
+    # specs
+
+    @property
+    def experiment_spec(self) -> Path:
+        return self.predir / f"{self.name}_spec.json"
+
+    @property
+    def trial_spec(self) -> Path:
+        return self.predir / f"{self.trial_name}_spec.json"
+
+    @property
+    def session_spec(self) -> Path:
+        return self.predir / f"{self.session_name}_spec.json"
+
+    # tables and metrics
+
+    def session_table(self, kind: Kind) -> Path:
+        return self.predir / "info" / f"{self.session_name}_session_df_{kind}.csv"
+
+    def session_metrics(self, kind: Kind) -> Path:
+        return self.predir / "info" / f"{self.session_name}_session_metrics_{kind}.json"
+
+    def session_scalar(self, kind: Kind) -> Path:
+        return self.predir / "info" / f"{self.session_name}_session_metrics_scalar_{kind}.json"
+
+    @property
+    def trial_metrics(self) -> Path:
+        return self.predir / "info" / f"{self.trial_name}_trial_metrics.json"
+
+    @property
+    def trial_scalar(self) -> Path:
+        return self.predir / "info" / f"{self.trial_name}_trial_metrics_scalar.json"
+
+    @property
+    def trial_data(self) -> Path:
+        """What each trial of a search gave."""
+        return self.predir / "info" / f"{self.name}_trial_data_dict.json"
+
+    @property
+    def experiment_table(self) -> Path:
+        return self.predir / "info" / f"{self.name}_experiment_df.csv"
+
+    # graphs; `what` is e.g. mean_returns_vs_frames
+
+    def session_graph(self, kind: Kind, what: str) -> Path:
+        return self.predir / "graph" / f"{self.session_name}_session_graph_{kind}_{what}.png"
+
+    def trial_graph(self, what: str) -> Path:
+        return self.predir / "graph" / f"{self.trial_name}_trial_graph_{what}.png"
+
+    @property
+    def experiment_graph(self) -> Path:
+        return self.predir / "graph" / f"{self.name}_experiment_graph.png"
+
+    def multi_trial_graph(self, what: str) -> Path:
+        return self.predir / "graph" / f"{self.name}_multi_trial_graph_{what}.png"
+
+    # logs
+
+    @property
+    def experiment_log(self) -> Path:
+        return self.predir / "log" / f"{self.name}.log"
+
+    @property
+    def trial_log(self) -> Path:
+        return self.predir / "log" / f"{self.trial_name}.log"
+
+    @property
+    def session_log(self) -> Path:
+        return self.predir / "log" / f"{self.session_name}.log"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.predir / "log" / f"{self.session_name}_tb"
+
+    @property
+    def profiler(self) -> Path:
+        """Folder of --profile: profiler_summary.json, profiling_dashboard.html."""
+        return self.predir / "profiler"
+
+    @property
+    def profiler_summary(self) -> Path:
+        return self.profiler / "profiler_summary.json"
+
+    @property
+    def profiler_dashboard(self) -> Path:
+        return self.profiler / "profiling_dashboard.html"
+
+    @property
+    def traces(self) -> Path:
+        """Folder of --profile for `*.pt.trace.json.gz`."""
+        return self.predir / "traces"
+
+    @property
+    def ray_tune(self) -> Path:
+        return self.predir / "ray_tune"
+
+    # models
+
+    def checkpoint(self, frame: int) -> Path:
+        return self.predir / "model" / f"{self.session_name}_ckpt-{frame}.safetensors"
+
+    @property
+    def best(self) -> Path:
+        return self.predir / "model" / f"{self.session_name}_ckpt-best.safetensors"
+
+    def checkpoints(self) -> list[Path]:
+        """The session's checkpoints, newest first, without the best."""
+        return [path for _, path in self._numbered()]
+
+    def newest_frame(self) -> int | None:
+        """The frame of the session's newest checkpoint, where it has one."""
+        return next((frame for frame, _ in self._numbered()), None)
+
+    def _numbered(self) -> list[tuple[int, Path]]:
+        name = re.compile(re.escape(f"{self.session_name}_ckpt-") + r"(\d+)\.safetensors")
+        found = [(path, name.fullmatch(path.name)) for path in (self.predir / "model").glob("*.safetensors")]
+        return sorted(((int(match[1]), path) for path, match in found if match), reverse=True)
+
+
+def _no_run(data_dir: Path, name: str, folders: list[str]) -> str:
+    """Why there is no latest run: what there is instead, newest first."""
+    if not folders:
+        return f"{data_dir}: no run of spec {name!r}; there are no runs in this folder."
+    by_age = sorted(folders, key=lambda folder: STAMP.sub(r" \1", folder).rsplit(" ", 1)[1], reverse=True)
+    shown = ", ".join(by_age[:LISTED]) + (f" and {len(by_age) - LISTED} more" if len(by_age) > LISTED else "")
+    names = sorted({STAMP.sub("", folder) for folder in folders})
+    return f"{data_dir}: no run of spec {name!r}.{hint(name, names)} There is: {shown}."

@@ -1,0 +1,90 @@
+"""A trained agent outside of training: played in its env, or asked for actions from Python."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slm_lab.agent import Agent, make_agent
+from slm_lab.agent.plan import plan_agent
+from slm_lab.env import make_env
+from slm_lab.env.adapter import Adapter
+from slm_lab.experiment import checkpoint
+from slm_lab.experiment.control import read_saved
+from slm_lab.experiment.evaluate import play
+from slm_lab.experiment.paths import Paths
+from slm_lab.lib.errors import LabError
+from slm_lab.lib.io import read_json
+from slm_lab.lib.rng import Consumer, Rng
+from slm_lab.spec.schema import Spec
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A saved spec and which session's best policy to take."""
+
+    spec: Spec
+    paths: Paths
+
+
+def find_trained(target: Path) -> Trained:
+    """The best session of a run folder or trial spec file; the very session where its own spec file is given."""
+    files = sorted(target.glob("*_t*_spec.json")) if target.is_dir() else [target]
+    if not files or not files[0].is_file():
+        raise LabError(f"{target}: no trained run here: expected a run folder or the spec file in one.")
+    spec = read_saved(min(files, key=lambda path: len(path.name)))
+    paths = Paths(files[0].parent, spec.name, spec.meta.trial or 0)
+    if spec.meta.session is not None:
+        return Trained(spec, paths.for_session(spec.meta.session))
+    sessions = [paths.for_session(k) for k in range(spec.meta.max_session)]
+    with_best = [session for session in sessions if session.best.exists()]
+    if not with_best:
+        raise LabError(f"{target}: no trained policy: there is no {sessions[0].best.name} in its model folder.")
+    return Trained(spec, max(with_best, key=_score))
+
+
+def _score(paths: Paths) -> float:
+    """A session's total_reward_ma; one that never finished ranks last."""
+    path = paths.session_scalar("train")
+    score = read_json(path).get("total_reward_ma") if path.exists() else None
+    return -math.inf if score is None else float(score)
+
+
+def restore(trained: Trained, num_envs: int = 1) -> tuple[Agent, Spec]:
+    """The agent with its best weights and observation statistics."""
+    spec = trained.spec.model_copy(
+        update={"env": trained.spec.env.model_copy(update={"num_envs": num_envs, "vectorization": "sync"})}
+    )
+    plan = plan_agent(spec.agent, num_envs, [])
+    adapter = Adapter(spec.env)
+    agent = make_agent(plan, spec.env, adapter.spaces, (0, 0, 0))
+    agent.load_policy_state(checkpoint.load(trained.paths.best))
+    return agent, spec
+
+
+def enjoy(trained: Trained, episodes: int, deterministic: bool, render: bool, seed: int = 0) -> list[float]:
+    """Raw returns of a trained agent's episodes. Reads the run and writes nothing."""
+    agent, spec = restore(trained)
+    key = (seed, trained.paths.trial, trained.paths.session or 0)
+    env = make_env(spec.env, 0.99, key, training=False, render_mode="human" if render else None)
+    try:
+        return play(agent, env, episodes, None if deterministic else Rng(*key, Consumer.EVAL))
+    finally:
+        env.close()
+
+
+class TrainedAgent:
+    """A trained agent's actions, with its normaliser, observation handling and action scaling inside."""
+
+    def __init__(self, path: Path) -> None:
+        trained = find_trained(path)
+        self.agent, self.spec = restore(trained)
+        self.adapter = Adapter(self.spec.env)
+        self.rng = Rng(0, 0, 0, Consumer.EVAL)
+
+    def act(self, obs: Any, deterministic: bool = True) -> Any:
+        """The action for one observation as the env gives it, ready for env.step."""
+        action = self.agent.decide(self.adapter.encode(obs), None if deterministic else self.rng)
+        return self.adapter.action(action)

@@ -1,0 +1,62 @@
+"""One way in for the command line and for Python: a spec and a mode become a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slm_lab.experiment.control import RunOptions, RunResult, resume, start
+from slm_lab.lib import log
+from slm_lab.lib.errors import LabError, hint
+from slm_lab.spec.load import Loaded, from_mapping, load, spec_names
+
+MODES = ("dev", "train", "search", "enjoy")
+
+
+def parse_mode(text: str) -> tuple[str, str | None]:
+    """`train@latest` -> ("train", "latest"); unknown words are errors."""
+    mode, at, target = text.partition("@")
+    if mode not in MODES:
+        known = "dev, train, train@latest, train@DIR, enjoy@SPEC"
+        raise LabError(f"mode: unknown mode {text!r}.{hint(mode, MODES)} Known: {known}.")
+    if at and not target:
+        raise LabError(f"mode: {text!r} names nothing after `@`; expected e.g. {mode}@latest or {mode}@data/FOLDER.")
+    if mode == "enjoy" and not target:
+        raise LabError("mode: `enjoy` needs a trained run: enjoy@data/FOLDER/NAME_t0_spec.json.")
+    if mode == "search":
+        raise LabError("mode: `search` is not available in this version; allowed: dev, train, enjoy@SPEC.")
+    return mode, target or None
+
+
+def run(
+    spec: Mapping[str, Any] | str | Path,
+    name: str | None = None,
+    mode: str = "train",
+    sets: Sequence[str] = (),
+    options: RunOptions | None = None,
+) -> RunResult:
+    """Run a spec in mode dev or train, or continue one with train@latest or train@DIR."""
+    options = options or RunOptions()
+    word, target = parse_mode(mode)
+    if word == "enjoy":
+        raise LabError("mode: to watch a trained agent from Python use slm_lab.load(folder).act(obs).")
+    loaded = _loaded(spec, name, sets)
+
+    def logging(file: Path | None, console: Any) -> None:
+        log.configure(options.log_level, file, console)
+
+    if target is None:
+        return start(loaded, word, options, logging)
+    return resume(loaded, word, target, options, logging)
+
+
+def _loaded(spec: Mapping[str, Any] | str | Path, name: str | None, sets: Sequence[str]) -> Loaded:
+    if isinstance(spec, Mapping):
+        return from_mapping(spec, name or str(spec.get("name", "spec")), sets)
+    if name is None:
+        names = spec_names(spec)
+        if len(names) != 1:
+            raise LabError(f"{spec}: holds {len(names)} specs; say which one. Known: {', '.join(names)}.")
+        name = names[0]
+    return load(spec, name, sets)

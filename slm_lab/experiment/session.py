@@ -1,0 +1,227 @@
+"""A session: one agent, one vector env, one seed; the one training loop."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from loguru import logger
+
+from slm_lab.agent import make_agent
+from slm_lab.agent.algorithm.base import Key
+from slm_lab.agent.plan import AgentPlan
+from slm_lab.env import make_env
+from slm_lab.experiment import analysis, checkpoint
+from slm_lab.experiment.evaluate import evaluate
+from slm_lab.experiment.health import Health, what_is_not_finite
+from slm_lab.experiment.paths import Kind, Paths
+from slm_lab.experiment.plot import session_graphs
+from slm_lab.experiment.tensorboard import Events
+from slm_lab.experiment.track import Row, Tracker
+from slm_lab.lib.errors import RunError
+from slm_lab.lib.io import write_json
+from slm_lab.spec.random_baseline import baseline
+from slm_lab.spec.schema import Spec
+from slm_lab.types import Clock, Metrics, State, Stateful, Step
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a session is run; none of it changes its numbers."""
+
+    checkpoint_every: float = 30.0  # seconds between checkpoints, at log rows
+    checks: bool = False  # watch gradients and parameters after each update
+    render: bool = False
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """What a session came to: its place, and its metrics where it is finished."""
+
+    index: int
+    frame: int
+    finished: bool
+    wall_t: float
+    best: float
+    metrics: analysis.SessionMetrics | None
+
+
+class Stop:
+    """A request to end between two steps: made by a signal, or when the parent process is gone."""
+
+    reason = ""
+
+    def __call__(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+
+def _silent(row: Row) -> None:
+    """Report to nobody."""
+
+
+class Session:
+    """Steps env and agent until the frames are spent, logs rows, writes checkpoints."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        plan: AgentPlan,
+        key: Key,
+        paths: Paths | None = None,  # None writes nothing
+        options: Options | None = None,
+        report: Callable[[Row], None] = _silent,
+        stop: Stop | None = None,
+    ) -> None:
+        self.spec, self.plan, self.key, self.paths = spec, plan, key, paths
+        self.options, self.report, self.stop = options or Options(), report, stop or Stop()
+        self.env = make_env(spec.env, plan.gamma, key, render_mode="human" if self.options.render else None)
+        self.agent = make_agent(plan, spec.env, self.env.spaces, key)
+        self.clock = Clock(spec.env.max_frame)
+        columns = (*plan.algorithm.logs, *(("grad_norm",) if self.options.checks else ()))
+        self.tracker = Tracker(paths.session_table("train") if paths else None, columns)
+        self.eval_tracker = Tracker(paths.session_table("eval") if paths else None) if spec.meta.rigorous_eval else None
+        self.health = Health(self.agent) if self.options.checks else None
+        self.best_state: State | None = None  # the best policy, until it is on disk
+        self.saved_at = time.monotonic()
+        self.events: Events | None = None
+
+    def parts(self) -> dict[str, Stateful]:
+        """Everything that changes while training."""
+        parts: dict[str, Stateful] = {
+            "clock": self.clock,
+            "env": self.env,
+            "agent": self.agent,
+            "tracker": self.tracker,
+        }
+        return parts if self.eval_tracker is None else {**parts, "eval_tracker": self.eval_tracker}
+
+    def step(self) -> None:
+        """One vector step, and the update it may complete."""
+        obs = self.agent.see(self.env.obs)
+        act = self.agent.act(obs, self.clock.frame)
+        step = self.env.step(act.env_action)
+        self.clock.tick(self.env.spaces.num_envs)
+        if step.returns:
+            self.clock.epi += len(step.returns)
+            self.tracker.add(step.returns)
+        metrics = self.agent.learn(obs, act, step, self.clock.frame)
+        if metrics is not None:
+            self.tracker.latest = metrics
+            self.clock.opt_step += int(metrics["opt_steps"])
+            self._watch(metrics, step)
+
+    def _watch(self, metrics: Metrics, step: Step) -> None:
+        if self.health is not None:
+            self.health.check()
+        if math.isnan(metrics["loss"]) and self.agent.algorithm.optim is not None:
+            bad = what_is_not_finite(self.agent, step)
+            logger.warning(f"frame {self.clock.frame}: an update was skipped; not finite: {bad}")
+
+    def run(self, until: int | None = None) -> SessionResult:
+        """Train to `until`, to the end of the budget, or to a request to stop."""
+        last = min(until or self.clock.max_frame, self.clock.max_frame)
+        began = time.monotonic() - self.clock.wall_t
+        try:
+            while self.clock.frame < last and not self.stop.reason:
+                self.step()
+                due = self._due(self.spec.meta.log_frequency)
+                if due or (self.eval_tracker and self._due(self.spec.meta.eval_frequency)):
+                    self.clock.wall_t = time.monotonic() - began
+                    self._checkpoint(due)
+        except RunError as error:
+            bad = what_is_not_finite(self.agent)
+            raise RunError(f"frame {self.clock.frame}: {error}; not finite: {bad}") from error
+        self.clock.wall_t = time.monotonic() - began
+        return self.result()
+
+    def _due(self, every: int) -> bool:
+        """Whether this step crossed a multiple of `every` frames, or the end."""
+        return self.clock.frame % every < self.env.spaces.num_envs or self.clock.done
+
+    def _checkpoint(self, log: bool) -> None:
+        """A row, an evaluation where due, now and then a file: in this order, so that a resumed run repeats none."""
+        if log:
+            self.log()
+        if self.eval_tracker and self._due(self.spec.meta.eval_frequency):
+            self.evaluate(self.eval_tracker)
+        if log and time.monotonic() - self.saved_at >= self.options.checkpoint_every:
+            self.save()
+
+    def log(self) -> None:
+        """One row: to the table, to TensorBoard, to whoever listens."""
+        facts, optim = dict(self.tracker.latest), self.agent.algorithm.optim
+        if optim is not None:
+            norm = float(np.linalg.norm(list(optim.norms.values())))
+            facts |= {"lr": optim.lr, "nan_skips": optim.nan_skips, "grad_norm": norm}
+        row = self.tracker.row(self.clock, facts)
+        if self.eval_tracker is None and self.tracker.improved(row):
+            self.best_state = self.agent.policy_state()
+        if self.events is not None:
+            self.events.write(facts | row, self.clock.frame)
+        self.report(row)
+
+    def evaluate(self, tracker: Tracker) -> None:
+        """A row of the evaluation table; the best policy is then the one that evaluates best."""
+        meta = self.spec.meta
+        returns = evaluate(
+            self.agent, self.spec.env, self.key, self.clock.frame, meta.rigorous_eval, meta.eval_deterministic
+        )
+        row = tracker.row(self.clock, self.tracker.latest, float(np.mean(returns)))
+        if tracker.improved(row):
+            self.best_state = self.agent.policy_state()
+        if self.events is not None:
+            self.events.write({"eval_return": row["total_reward"]}, self.clock.frame)
+
+    def save(self) -> None:
+        """Write the best policy, then the whole state, then drop what is no longer needed."""
+        if self.paths is None:
+            return
+        if self.best_state is not None:
+            checkpoint.save(self.paths.best, self.best_state)
+            self.best_state = None
+        checkpoint.save(self.paths.checkpoint(self.clock.frame), checkpoint.gather(self.parts()))
+        checkpoint.prune(self.paths.checkpoints())
+        self.saved_at = time.monotonic()
+
+    def resume(self) -> bool:
+        """Continue from the newest checkpoint that can be read; False where there is none."""
+        found = checkpoint.load_newest(self.paths.checkpoints()) if self.paths else None
+        if found is None:
+            return False
+        checkpoint.scatter(found[1], self.parts())
+        return True
+
+    def result(self) -> SessionResult:
+        """Save, and sum up where the session is finished."""
+        self.save()
+        metrics = self._sum_up() if self.paths and self.clock.done else None
+        best = (self.eval_tracker or self.tracker).best
+        return SessionResult(self.key[2], self.clock.frame, self.clock.done, self.clock.wall_t, best, metrics)
+
+    def _sum_up(self) -> analysis.SessionMetrics:
+        """Metrics and graphs of both tables; without evaluations the second is a copy of the first."""
+        assert self.paths is not None
+        if self.eval_tracker is None:
+            shutil.copyfile(self.paths.session_table("train"), self.paths.session_table("eval"))
+        kinds: tuple[Kind, Kind] = ("train", "eval")
+        metrics = {kind: self._table_metrics(self.paths, kind) for kind in kinds}
+        return metrics["eval"]
+
+    def _table_metrics(self, paths: Paths, kind: Kind) -> analysis.SessionMetrics:
+        table = pd.read_csv(paths.session_table(kind))
+        metrics = analysis.session_metrics(table, baseline(self.spec.env.name, self.spec.env.kwargs) or 0.0)
+        write_json(paths.session_metrics(kind), metrics)
+        write_json(paths.session_scalar(kind), metrics["scalar"])
+        if kind == "train" or self.eval_tracker is not None:
+            session_graphs(table, self.spec.name, paths, kind)
+        return metrics
+
+    def close(self) -> None:
+        self.env.close()
+        if self.events is not None:
+            self.events.close()

@@ -1,0 +1,207 @@
+"""A trial: all sessions of a spec, as many at once as there are cores, and what they come to together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import pandas as pd
+from loguru import logger
+
+from slm_lab.experiment import analysis
+from slm_lab.experiment.display import Display
+from slm_lab.experiment.paths import Paths
+from slm_lab.experiment.plot import trial_graphs
+from slm_lab.experiment.progress import Status, SummaryRow
+from slm_lab.experiment.session import Options, Stop
+from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, Task, run_session, serve, signals
+from slm_lab.lib.io import write_json
+from slm_lab.spec.random_baseline import baseline
+from slm_lab.spec.schema import Spec
+
+PATIENCE = 120.0  # seconds a session may take to write its checkpoint and end, once asked
+
+
+@dataclass(frozen=True)
+class TrialOptions:
+    """How a trial is run; none of it changes its numbers."""
+
+    session: Options
+    jobs: int
+    threads: int
+    log_level: str = "INFO"
+    extra_graphs: bool = False
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a trial came to."""
+
+    metrics: analysis.TrialMetrics
+    done: int
+    planned: int
+    failures: dict[int, str]  # session -> why it crashed
+    stopped: str  # the signal that ended it early, or nothing
+
+    @property
+    def complete(self) -> bool:
+        return self.done == self.planned
+
+
+@dataclass
+class Child:
+    """A session's process and the pipe it talks through."""
+
+    process: BaseProcess
+    pipe: Connection
+
+
+@dataclass
+class Trial:
+    """Runs the sessions that are not finished yet."""
+
+    spec: Spec
+    paths: Paths
+    options: TrialOptions
+    display: Display
+    stop: Stop = field(default_factory=Stop)
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def run(self) -> TrialResult:
+        """Run to the end or to a signal; sum up whatever is finished."""
+        todo = [k for k in range(self.spec.meta.max_session) if not self.finished(k)]
+        for k in set(range(self.spec.meta.max_session)) - set(todo):
+            self.display.status(k, "done")
+        with signals(self.stop), self.display:
+            if self.spec.meta.max_session == 1:
+                for k in todo:
+                    self.display.status(k, "running")
+                    run_session(self.task(k), partial(self.receive, k), self.stop)
+            else:
+                self._run_processes(deque(todo))
+        return self._sum_up()
+
+    def task(self, session: int) -> Task:
+        options = self.options
+        return Task(
+            self.spec,
+            self.paths.for_session(session),
+            options.session,
+            options.threads,
+            options.log_level,
+            options.resume,
+        )
+
+    def finished(self, session: int) -> bool:
+        """Whether a session has spent its frames and been summed up."""
+        paths = self.paths.for_session(session)
+        return (paths.newest_frame() or 0) >= self.spec.env.max_frame and paths.session_metrics("eval").exists()
+
+    def _run_processes(self, queue: deque[int]) -> None:
+        """Keep `jobs` sessions running until none is left, or until asked to stop."""
+        running: dict[int, Child] = {}
+        asked_at: float | None = None
+        try:
+            while running or (queue and not self.stop.reason):
+                while queue and len(running) < self.options.jobs and not self.stop.reason:
+                    k = queue.popleft()
+                    running[k] = self._start(k)
+                    self.display.status(k, "running")
+                if self.stop.reason and asked_at is None:
+                    asked_at = time.monotonic()
+                    _signal(running.values(), signal.SIGTERM)
+                if asked_at is not None and time.monotonic() - asked_at > PATIENCE:
+                    _signal(running.values(), signal.SIGKILL)
+                self._listen(running)
+        finally:
+            _signal(running.values(), signal.SIGKILL)
+
+    def _start(self, session: int) -> Child:
+        # spawn: a forked child would inherit torch's threads and their locks
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(self.task(session), theirs), name=f"session {session}")
+        process.start()
+        theirs.close()
+        return Child(process, ours)
+
+    def _listen(self, running: dict[int, Child]) -> None:
+        """Take in what sessions say, for a moment; forget those that ended."""
+        pipes = {child.pipe: k for k, child in running.items()}
+        for pipe in wait(list(pipes), timeout=0.2):
+            assert isinstance(pipe, Connection)
+            k = pipes[pipe]
+            try:
+                self.receive(k, pipe.recv())
+            except (EOFError, OSError):
+                child = running.pop(k)
+                child.process.join(timeout=10)
+                if child.process.exitcode != 0 and k not in self.failures:
+                    self._fail(k, f"its process ended with exit code {child.process.exitcode}", "")
+
+    def receive(self, session: int, message: Message) -> None:
+        """What one session says."""
+        if isinstance(message, FailedMessage):
+            self._fail(session, message.reason, message.traceback)
+        elif isinstance(message, DoneMessage):
+            self.display.status(session, "done" if message.result.finished else "stopped")
+            logger.info(f"Session {session} {'done' if message.result.finished else 'stopped'}")
+        elif isinstance(message, LogMessage):
+            logger.log(message.level, f"session {session}: {message.text}")
+        else:
+            self.display.row(session, message.row)
+
+    def _fail(self, session: int, reason: str, trace: str) -> None:
+        self.failures[session] = reason
+        self.display.status(session, "failed")
+        logger.error(f"Session {session} crashed: {reason}\n{trace}".rstrip())
+
+    def _sum_up(self) -> TrialResult:
+        """Metrics of the finished sessions from their tables; files, graphs and the line that scripts look for."""
+        planned = self.spec.meta.max_session
+        done = [k for k in range(planned) if self.finished(k)]
+        zero = baseline(self.spec.env.name, self.spec.env.kwargs) or 0.0
+        tables = [pd.read_csv(self.paths.for_session(k).session_table("eval")) for k in done]
+        metrics = analysis.trial_metrics([analysis.session_metrics(table, zero) for table in tables], planned)
+        result = TrialResult(metrics, len(done), planned, dict(self.failures), self.stop.reason)
+        if done:
+            write_json(self.paths.trial_metrics, metrics)
+            for path in (self.paths.trial_scalar, self.paths.beside_spec(self.paths.trial_scalar)):
+                write_json(path, metrics["scalar"])
+            trial_graphs(metrics["local"], self.spec.name, self.paths, self.options.extra_graphs)
+            logger.info(analysis.trial_line(metrics["scalar"], len(done), planned))
+        logger.info(f"Trial {self.paths.trial} {'done' if result.complete else 'incomplete'}")
+        return result
+
+
+def summary_rows(spec: Spec, paths: Paths, failures: Collection[int]) -> list[SummaryRow]:
+    """What each session came to, from the last row of its table."""
+    rows = []
+    for k in range(spec.meta.max_session):
+        table = paths.for_session(k).session_table("train")
+        if not table.exists():
+            continue
+        df = pd.read_csv(table)
+        if df.empty:
+            continue
+        last = df.iloc[-1]
+        done = last["frame"] >= spec.env.max_frame and k not in failures
+        status: Status = "failed" if k in failures else "done" if done else "stopped"
+        score, best = float(last["total_reward_ma"]), float(df["total_reward_ma"].max())
+        rows.append(SummaryRow(k, score, best, int(last["frame"]), float(last["fps"]), float(last["wall_t"]), status))
+    return rows
+
+
+def _signal(children: Iterable[Child], number: signal.Signals) -> None:
+    for child in children:
+        if child.process.pid is not None and child.process.is_alive():
+            os.kill(child.process.pid, number)

@@ -1,0 +1,158 @@
+"""One session from start to end, in this process or in one of its own, and what it tells whoever started it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Any
+
+import torch
+from loguru import logger
+
+from slm_lab.agent.plan import plan_agent
+from slm_lab.experiment.paths import Paths
+from slm_lab.experiment.session import Options, Session, SessionResult, Stop
+from slm_lab.experiment.tensorboard import Events
+from slm_lab.experiment.track import Row
+from slm_lab.lib.io import write_json
+from slm_lab.lib.log import configure_worker
+from slm_lab.lib.rng import seed_of
+from slm_lab.spec.load import dump
+from slm_lab.spec.schema import Spec
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything a process needs to run one session."""
+
+    spec: Spec  # as recorded for the trial
+    paths: Paths  # of this session
+    options: Options
+    threads: int
+    log_level: str
+    resume: bool
+
+
+@dataclass(frozen=True)
+class RowMessage:
+    """A session logged a row."""
+
+    row: Row
+
+
+@dataclass(frozen=True)
+class LogMessage:
+    """A session has something to say to the person at the terminal."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class DoneMessage:
+    """A session ended, by itself or on request."""
+
+    result: SessionResult
+
+
+@dataclass(frozen=True)
+class FailedMessage:
+    """A session crashed."""
+
+    reason: str
+    traceback: str
+
+
+Message = RowMessage | LogMessage | DoneMessage | FailedMessage
+Send = Callable[[Message], None]
+
+
+def run_session(task: Task, send: Send, stop: Stop) -> None:
+    """Run a session and report how it went; an exception becomes a message."""
+    session: Session | None = None
+    torch.set_num_threads(task.threads)
+    try:
+        session = _build(task, send, stop)
+        send(DoneMessage(session.run()))
+    except Exception as error:
+        text = traceback.format_exc()
+        logger.debug(text)
+        send(FailedMessage(f"{type(error).__name__}: {error}", text))
+    finally:
+        if session is not None:
+            session.close()
+
+
+def _build(task: Task, send: Send, stop: Stop) -> Session:
+    index = task.paths.session or 0
+    base, trial = task.spec.meta.random_seed, task.paths.trial
+    meta = {"session": index, "session_seed": seed_of(base, trial, index)}
+    spec = task.spec.model_copy(update={"meta": task.spec.meta.model_copy(update=meta)})
+    session = Session(
+        spec,
+        plan_agent(spec.agent, spec.env.num_envs, []),
+        (base, trial, index),
+        task.paths,
+        task.options,
+        report=lambda row: send(RowMessage(row)),
+        stop=stop,
+    )
+    if task.resume and session.resume():
+        send(LogMessage("INFO", f"session {index} continues from frame {session.clock.frame}"))
+    write_json(task.paths.session_spec, dump(spec))
+    session.events = Events(task.paths.tensorboard, session.clock.frame)
+    return session
+
+
+def serve(task: Task, pipe: Connection) -> None:
+    """The main function of a session's own process."""
+    stop = Stop()
+    lock = threading.Lock()
+
+    def send(message: Message) -> None:
+        try:
+            with lock:
+                pipe.send(message)
+        except OSError:  # nobody listens any more
+            stop("the parent process is gone")
+
+    configure_worker(task.log_level, task.paths.session_log, lambda level, text: send(LogMessage(level, text)))
+    threading.Thread(target=_watch_parent, args=(pipe, stop), daemon=True).start()
+    with signals(stop):
+        run_session(task, send, stop)
+    pipe.close()
+
+
+def _watch_parent(pipe: Connection, stop: Stop) -> None:
+    """The parent never sends anything: the pipe's end means that it is gone."""
+    try:
+        pipe.recv()
+    except (EOFError, OSError):
+        stop("the parent process is gone")
+
+
+@contextmanager
+def signals(stop: Stop) -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM become a request to stop; a second one ends the process as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may set handlers
+        return
+    before: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, before[number])
+        stop(signal.Signals(number).name)
+
+    for wanted in (signal.SIGINT, signal.SIGTERM):
+        before[wanted] = signal.signal(wanted, handle)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
