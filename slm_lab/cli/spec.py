@@ -55,7 +55,7 @@ def show(
     loaded = load(file, name, sets or [])
     notes = list(loaded.notes)
     plan = check_spec(loaded.spec, notes)
-    for note in dict.fromkeys(notes):
+    for note in dict.fromkeys([*loaded.applied, *notes]):
         typer.echo(f"note: {note}", err=True)
     typer.echo(json.dumps(resolved(loaded.spec, plan), indent=2))
 

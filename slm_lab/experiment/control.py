@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.progress import summary
 from slm_lab.experiment.record import cores, git_state, machine, versions
 from slm_lab.experiment.session import Options
-from slm_lab.experiment.trial import Trial, TrialOptions, TrialResult, summary_rows
+from slm_lab.experiment.trial import Trial, TrialOptions, TrialResult, summary_rows, warm_up
 from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.lib.io import read_json, write_json
 from slm_lab.spec.load import Loaded, difference, dump, from_mapping
@@ -54,13 +54,15 @@ def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> R
     """A new run of a spec in mode dev or train."""
     spec = for_mode(loaded.spec, mode)
     notes = list(loaded.notes)
+    if spec.meta.max_session > 1:
+        warm_up()
     spec = _recorded(spec, mode, options, notes)
     paths = Paths.new(options.data_dir, spec.name, datetime.now())
     spec = _with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
     paths.make_folders()
     write_json(paths.experiment_spec, dump(spec))
     write_json(paths.trial_spec, dump(spec))
-    return _run(spec, paths, mode, options, notes, logging, resume=False)
+    return _run(spec, paths, mode, options, replace(loaded, notes=notes), logging, resume=False)
 
 
 def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging: Logging) -> RunResult:
@@ -76,7 +78,7 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
     if spec != saved:
         write_json(paths.trial_spec, dump(spec))
     paths.make_folders()
-    return _run(spec, paths, mode, options, notes, logging, resume=True)
+    return _run(spec, paths, mode, options, replace(loaded, notes=notes), logging, resume=True)
 
 
 def read_saved(path: Path) -> Spec:
@@ -125,12 +127,14 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str]) -> S
 
 
 def _run(
-    spec: Spec, paths: Paths, mode: str, options: RunOptions, notes: list[str], logging: Logging, resume: bool
+    spec: Spec, paths: Paths, mode: str, options: RunOptions, loaded: Loaded, logging: Logging, resume: bool
 ) -> RunResult:
     display = Display(spec.name, spec.meta.max_session, spec.env.max_frame)
     live = display.progress.live is not None
     logging(paths.trial_log, display.progress.console if live else None)
-    for note in dict.fromkeys(notes):
+    for line in loaded.applied:
+        logger.info(line)
+    for note in dict.fromkeys(loaded.notes):
         logger.warning(note)
     record = spec.meta.record
     trial_options = TrialOptions(

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 import pandas as pd
 from loguru import logger
@@ -27,6 +29,8 @@ from slm_lab.lib.io import write_json
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
 
+# the last three are what torch.optim, TensorBoard and the graphs import when first used: seconds for every session
+PRELOAD = ["slm_lab.experiment.worker", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg"]
 PATIENCE = 120.0  # seconds a session may take to write its checkpoint and end, once asked
 
 
@@ -57,6 +61,21 @@ class TrialResult:
         return self.done == self.planned
 
 
+def _session_context() -> Any:
+    """How session processes start: from a clean server that has imported torch once, where the system has one."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    return context
+
+
+def warm_up() -> None:
+    """Let the server that sessions start from do its imports now, while this process is still busy with its own."""
+    if _session_context().get_start_method() == "forkserver":
+        forkserver.ensure_running()
+
+
 @dataclass
 class Child:
     """A session's process and the pipe it talks through."""
@@ -75,6 +94,7 @@ class Trial:
     display: Display
     stop: Stop = field(default_factory=Stop)
     failures: dict[int, str] = field(default_factory=dict)
+    context: Any = field(default_factory=_session_context)
 
     def run(self) -> TrialResult:
         """Run to the end or to a signal; sum up whatever is finished."""
@@ -126,10 +146,8 @@ class Trial:
             _signal(running.values(), signal.SIGKILL)
 
     def _start(self, session: int) -> Child:
-        # spawn: a forked child would inherit torch's threads and their locks
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(self.task(session), theirs), name=f"session {session}")
+        ours, theirs = self.context.Pipe()
+        process = self.context.Process(target=serve, args=(self.task(session), theirs), name=f"session {session}")
         process.start()
         theirs.close()
         return Child(process, ours)

@@ -28,10 +28,11 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A spec, and lines for the log: overrides, renamed envs, keys that nothing reads."""
+    """A spec, and lines for the log: what is odd about it, such as keys that nothing reads, and what -s changed."""
 
     spec: Spec
     notes: list[str]
+    applied: list[str]
 
 
 def find(file: str | Path) -> Path:
@@ -97,19 +98,19 @@ def from_mapping(data: Mapping[str, Any], name: str, sets: Sequence[str] = ()) -
     if not isinstance(data, Mapping):
         raise SpecError(f"{name}: expected a mapping with agent, env and meta, got a {type(data).__name__}.")
     settings = parse_settings(sets)
-    notes: list[str] = []
+    notes, applied = list[str](), list[str]()
     try:
         tree: Tree = copied(data)
     except RecursionError:
         raise SpecError(f"{name}: nested too deep, or it holds itself.") from None
     modernise(tree, notes)
-    tree = apply(tree, settings, notes)
+    tree = apply(tree, settings, applied)
     modernise(tree, notes)  # an override may bring an older form too
     refuse_leftovers(tree)
     update_env_name(tree, notes)
     _record(tree, settings)
     tree["name"] = name + env_suffix(settings)
-    return Loaded(parse(Spec, tree, "", notes), notes)
+    return Loaded(parse(Spec, tree, "", notes), notes, applied)
 
 
 def _record(tree: Tree, settings: Iterable[Setting]) -> None:

@@ -36,8 +36,8 @@ class Change(NamedTuple):
         return f"{self.path}: {self.old} -> {self.new} ({self.flags})"
 
 
-def apply(tree: Tree, settings: Sequence[Setting], notes: list[str]) -> Tree:
-    """The spec with every setting in it, and a note for each value that changed."""
+def apply(tree: Tree, settings: Sequence[Setting], applied: list[str]) -> Tree:
+    """The spec with every setting in it, and a line for each value that changed."""
     names = sorted({name for _, _, name in placeholders(tree)})
     filler = _Filler({setting.key: setting for setting in settings})
     filled: Tree = filler.fill(tree, ())
@@ -49,7 +49,7 @@ def apply(tree: Tree, settings: Sequence[Setting], notes: list[str]) -> Tree:
         if change.path in changes:
             raise SpecError(f"{change.path}: set twice, by {changes[change.path].flags} and by {change.flags}.")
         changes[change.path] = change
-    notes.extend(str(change) for change in changes.values())
+    applied.extend(str(change) for change in changes.values())
     return filled
 
 

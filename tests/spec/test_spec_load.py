@@ -134,7 +134,7 @@ def test_bare_and_quoted_placeholders_of_json_are_filled(tmp_path: Path) -> None
     assert (got.spec.env.name, got.spec.env.max_frame) == ("Pendulum-v1", 3_000_000)
     assert got.spec.name == "a_pendulum"
     assert got.spec.meta.overrides == ["env=Pendulum-v1", "max_frame=3e6"]
-    assert got.notes == [
+    assert got.applied == [
         'env.name: "${env}" -> "Pendulum-v1" (-s env=Pendulum-v1)',
         'env.max_frame: "${max_frame}" -> 3000000 (-s max_frame=3e6)',
     ]
