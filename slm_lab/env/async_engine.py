@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from gymnasium import Space
 from slm_lab.env.engine import SyncEngine, Transition, put, take
 from slm_lab.env.slot import Slot
 from slm_lab.env.spaces import ObsCodec, mask_size
+from slm_lab.lib.cores import cores
 from slm_lab.lib.errors import RunError
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Obs, Shape, State
@@ -221,8 +221,3 @@ def _stop(pipes: list[Connection], processes: list[BaseProcess]) -> None:
         if process.is_alive():
             process.kill()
             process.join()
-
-
-def cores() -> int:
-    """CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

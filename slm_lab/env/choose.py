@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from slm_lab.env.async_engine import AsyncEngine, cores
+from slm_lab.env.async_engine import AsyncEngine
 from slm_lab.env.engine import Engine, SyncEngine
 from slm_lab.env.vec_env import GymVecEnv
+from slm_lab.lib.cores import cores
 from slm_lab.lib.rng import Consumer, Rng, seed_of
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array

@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 import torch
 
+from slm_lab.lib.cores import cores
+
 PACKAGES = ("slm-lab", "torch", "numpy", "gymnasium", "mujoco", "box2d", "pydantic", "pandas")
 
 
@@ -35,11 +37,6 @@ def machine() -> dict[str, Any]:
         "gpu": gpu,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(psutil.Process().cpu_affinity() or [0])
 
 
 def git_state() -> dict[str, Any]:
