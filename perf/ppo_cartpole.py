@@ -9,6 +9,7 @@ import statistics
 import time
 
 import torch
+from loguru import logger
 from stable_baselines3 import PPO as PeerPPO
 from stable_baselines3.common.env_util import make_vec_env
 
@@ -68,6 +69,7 @@ def frames_a_second(runner: Ours | Peer) -> float:
 
 def main() -> None:
     """Rounds alternate between the two, so that both meet the same moods of the machine."""
+    logger.remove()  # log lines would be measured too
     torch.set_num_threads(1)
     ours, peer = Ours(), Peer()
     ours.run(2048)

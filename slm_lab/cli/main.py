@@ -109,8 +109,8 @@ def _enjoy(target: Path, episodes: int, stochastic: bool, render: bool) -> None:
 
 def with_command(arguments: Sequence[str]) -> list[str]:
     """Arguments that name a command: `run` is put in front where the first word is none."""
-    words = list(arguments)
-    if not words or words[0] in (*COMMANDS, "--help", "--version"):
+    words = list(arguments) or ["--help"]
+    if words[0] in (*COMMANDS, "--help", "--version"):
         return words
     return ["run", *words]
 
@@ -118,14 +118,15 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code."""
     words = with_command(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(guarded(lambda: app(words, standalone_mode=False), debug="--debug" in words))
+    sys.exit(guarded(lambda: app(words, prog_name="slm-lab"), debug="--debug" in words))
 
 
 def guarded(command: Callable[[], object], debug: bool) -> int:
     """Exit code of a command; errors a user can act on are one message on stderr."""
     try:
-        code = command()
-        return code if isinstance(code, int) else 0
+        command()
+    except SystemExit as ended:  # how typer leaves, with usage errors already shown
+        return ended.code if isinstance(ended.code, int) else 0
     except (LabError, RunError) as error:
         if debug:
             traceback.print_exc()
@@ -133,3 +134,4 @@ def guarded(command: Callable[[], object], debug: bool) -> int:
         return 2 if isinstance(error, LabError) else 1
     except KeyboardInterrupt:
         return 130
+    return 0

@@ -47,7 +47,7 @@ def show(
     sets: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="As in `run`.")] = None,
     debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
 ) -> None:
-    """Print the resolved spec as JSON, with every default."""
+    """Print the resolved spec as JSON, with every default: a spec file of its own."""
     from slm_lab.experiment.check import check as check_spec
     from slm_lab.experiment.explain import resolved
     from slm_lab.spec.load import load
@@ -57,7 +57,7 @@ def show(
     plan = check_spec(loaded.spec, notes)
     for note in dict.fromkeys([*loaded.applied, *notes]):
         typer.echo(f"note: {note}", err=True)
-    typer.echo(json.dumps(resolved(loaded.spec, plan), indent=2))
+    typer.echo(json.dumps({loaded.spec.name: resolved(loaded.spec, plan)}, indent=2))
 
 
 @app.command()
@@ -73,15 +73,18 @@ def keys(
     chosen = known if component is None else {component: lookup(known, component, "spec keys", "component")}
     for name, model in chosen.items():
         typer.echo(f"{name}: {(model.__doc__ or '').strip()}")
-        docs = describe(model)
-        widths = [max(len(doc[i]) for doc in docs) for i in range(2)]
-        for doc in docs:
-            default = f" [{doc.default}]"
-            typer.echo(f"  {doc.key:<{widths[0]}}  {doc.type:<{min(widths[1], 40)}}  {doc.meaning}{default}")
-        for key, reason in model.inert.items():
-            typer.echo(f"  {key:<{widths[0]}}  (inert) {reason}")
+        rows = [tuple(doc) for doc in describe(model)]
+        rows += [(key, "inert", "", f"{reason}; ignored with a warning") for key, reason in model.inert.items()]
+        for line in _columns([("key", "type", "default", "meaning"), *rows]):
+            typer.echo(f"  {line}")
         typer.echo("")
 
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows as lines of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -59,7 +59,7 @@ def load(path: Path) -> State:
         content = path.read_bytes()
         arrays, about = from_bytes(content), _metadata(content)
     except (OSError, SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path}: damaged or not a checkpoint: {error}") from None
+        raise CheckpointError(f"{path}: damaged or not a checkpoint: {error}.") from None
     if about.get("format") != str(FORMAT):
         raise CheckpointError(f"{path}: checkpoint format {about.get('format')!r}; this version reads {FORMAT}.")
     if about.get("sha256") != _digest(about.get("state", ""), arrays):
@@ -68,19 +68,23 @@ def load(path: Path) -> State:
     return state
 
 
-def load_newest(paths: list[Path]) -> tuple[Path, State] | None:
-    """The first of `paths`, newest first, that can be read; says so when it is not the first."""
-    for path in paths:
+def load_newest(paths: list[Path]) -> State | None:
+    """The first of `paths`, newest first, that can be read; None where there are none. Says which it left out."""
+    for left, path in zip(range(len(paths) - 1, -1, -1), paths, strict=True):
         try:
-            return path, load(path)
+            return load(path)
         except CheckpointError as error:
+            if not left:
+                hope = "No checkpoint can be read: delete them to start this session from the beginning."
+                raise CheckpointError(f"{error} {hope}") from None
             logger.warning(f"{error} Using the checkpoint before it.")
     return None
 
 
-def prune(paths: list[Path]) -> None:
-    """Delete all but the newest checkpoints of `paths`, newest first."""
-    for path in paths[KEEP:]:
+def prune(paths: list[Path], current: Path) -> None:
+    """Of `paths`, newest first, keep the one just written and its predecessor; later ones could not be read."""
+    place = paths.index(current)
+    for path in (*paths[:place], *paths[place + KEEP :]):
         path.unlink(missing_ok=True)
 
 

@@ -76,6 +76,9 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
     spec = _continued(saved, for_mode(loaded.spec, mode), predir)
     notes = list(loaded.notes)
     preflight(spec, notes)
+    threads = saved.meta.record.get("threads", 1)
+    if options.threads not in (None, threads):
+        notes.append(f"--threads: this run keeps the {threads} it was started with, for sums depend on it.")
     if spec != saved:
         write_json(paths.trial_spec, dump(spec))
     paths.make_folders()
@@ -130,16 +133,9 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str]) -> S
 def _run(
     spec: Spec, paths: Paths, mode: str, options: RunOptions, loaded: Loaded, logging: Logging, resume: bool
 ) -> RunResult:
-    display = Display(spec.name, spec.meta.max_session, spec.env.max_frame)
-    live = display.progress.live is not None
-    logging(paths.trial_log, display.progress.console if live else None)
-    for line in loaded.applied:
-        logger.info(line)
-    for note in dict.fromkeys(loaded.notes):
-        logger.warning(note)
-    record = spec.meta.record
+    display, record = Display(spec.name, spec.meta.max_session, spec.env.max_frame), spec.meta.record
     trial_options = TrialOptions(
-        Options(options.checkpoint_every, checks=mode == "dev", render=options.render),
+        Options(options.checkpoint_every, checks=record.get("mode", mode) == "dev", render=options.render),
         _jobs(spec, options),
         int(record.get("threads", 1)),
         options.log_level,
@@ -148,9 +144,16 @@ def _run(
     )
     run_spec = _with_env(spec, vectorization=record.get("vectorization", "sync"))
     trial = Trial(run_spec, paths, trial_options, display)
-    if resume and all(trial.finished(k) for k in range(spec.meta.max_session)):
+    if resume and trial.summed_up():
+        logging(None, None)  # a finished run's files stay as they are
         logger.info(f"{paths.predir}: this run is finished ({spec.env.max_frame} frames); nothing to do.")
         return RunResult(paths.predir, None)
+    live = display.progress.live is not None
+    logging(paths.trial_log, display.progress.console if live else None)
+    for line in loaded.applied:
+        logger.info(line)
+    for note in dict.fromkeys(loaded.notes):
+        logger.warning(note)
     logger.info(f"{'continuing' if resume else 'writing to'} {paths.predir}")
     result = trial.run()
     rows = summary_rows(spec, paths, result.failures)

@@ -39,6 +39,7 @@ def run(
     """Run a spec in mode dev or train, or continue one with train@latest or train@DIR."""
     options = options or RunOptions()
     word, target = parse_mode(mode)
+    log.checked(options.log_level)  # before anything is written
     if word == "enjoy":
         raise LabError("mode: to watch a trained agent from Python use slm_lab.load(folder).act(obs).")
     loaded = _loaded(spec, name, sets)

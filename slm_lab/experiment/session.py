@@ -109,7 +109,11 @@ class Session:
         if step.returns:
             self.clock.epi += len(step.returns)
             self.tracker.add(step.returns)
-        metrics = self.agent.learn(obs, act, step, self.clock.frame)
+        try:
+            metrics = self.agent.learn(obs, act, step, self.clock.frame)
+        except RunError as error:
+            bad = what_is_not_finite(self.agent, step)
+            raise RunError(f"frame {self.clock.frame}: {error}; not finite: {bad}") from error
         if metrics is not None:
             self.tracker.latest = metrics
             self.clock.opt_step += int(metrics["opt_steps"])
@@ -126,22 +130,18 @@ class Session:
         """Train to `until`, to the end of the budget, or to a request to stop."""
         last = min(until or self.clock.max_frame, self.clock.max_frame)
         began = time.monotonic() - self.clock.wall_t
-        try:
-            while self.clock.frame < last and not self.stop.reason:
-                self.step()
-                due = self._due(self.spec.meta.log_frequency)
-                if due or (self.eval_tracker and self._due(self.spec.meta.eval_frequency)):
-                    self.clock.wall_t = time.monotonic() - began
-                    self._checkpoint(due)
-        except RunError as error:
-            bad = what_is_not_finite(self.agent)
-            raise RunError(f"frame {self.clock.frame}: {error}; not finite: {bad}") from error
+        while self.clock.frame < last and not self.stop.reason:
+            self.step()
+            due = self._due(self.spec.meta.log_frequency)
+            if due or (self.eval_tracker and self._due(self.spec.meta.eval_frequency)):
+                self.clock.wall_t = time.monotonic() - began
+                self._checkpoint(due)
         self.clock.wall_t = time.monotonic() - began
         return self.result()
 
     def _due(self, every: int) -> bool:
-        """Whether this step crossed a multiple of `every` frames, or the end."""
-        return self.clock.frame % every < self.env.spaces.num_envs or self.clock.done
+        """Whether this step crossed a multiple of `every` frames."""
+        return self.clock.frame % every < self.env.spaces.num_envs
 
     def _checkpoint(self, log: bool) -> None:
         """A row, an evaluation where due, now and then a file: in this order, so that a resumed run repeats none."""
@@ -163,6 +163,8 @@ class Session:
             self.best_state = self.agent.policy_state()
         if self.events is not None:
             self.events.write(facts | row, self.clock.frame)
+        name = self.paths.session_name if self.paths else self.spec.name
+        logger.opt(lazy=True).debug("{}", lambda: analysis.log_block(f"{name} [train]", row))
         self.report(row)
 
     def evaluate(self, tracker: Tracker) -> None:
@@ -181,27 +183,43 @@ class Session:
         """Write the best policy, then the whole state, then drop what is no longer needed."""
         if self.paths is None:
             return
-        if self.best_state is not None:
-            checkpoint.save(self.paths.best, self.best_state)
-            self.best_state = None
-        checkpoint.save(self.paths.checkpoint(self.clock.frame), checkpoint.gather(self.parts()))
-        checkpoint.prune(self.paths.checkpoints())
+        self._save_best(self.paths)
+        path = self.paths.checkpoint(self.clock.frame)
+        checkpoint.save(path, checkpoint.gather(self.parts()))
+        checkpoint.prune(self.paths.checkpoints(), path)
         self.saved_at = time.monotonic()
+
+    def _save_best(self, paths: Paths) -> None:
+        if self.best_state is not None:
+            checkpoint.save(paths.best, self.best_state)
+            self.best_state = None
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint that can be read; False where there is none."""
-        found = checkpoint.load_newest(self.paths.checkpoints()) if self.paths else None
-        if found is None:
+        state = checkpoint.load_newest(self.paths.checkpoints()) if self.paths else None
+        if state is None:
             return False
-        checkpoint.scatter(found[1], self.parts())
+        checkpoint.scatter(state, self.parts())
         return True
 
     def result(self) -> SessionResult:
         """Save, and sum up where the session is finished."""
         self.save()
+        if self.clock.done:
+            self._last_rows()
         metrics = self._sum_up() if self.paths and self.clock.done else None
         best = (self.eval_tracker or self.tracker).best
         return SessionResult(self.key[2], self.clock.frame, self.clock.done, self.clock.wall_t, best, metrics)
+
+    def _last_rows(self) -> None:
+        """Rows of the end, where it is no multiple: not in the checkpoint, since a run with more frames has none."""
+        meta = self.spec.meta
+        if not self._due(meta.log_frequency):
+            self.log()
+        if self.eval_tracker and not self._due(meta.eval_frequency):
+            self.evaluate(self.eval_tracker)
+        if self.paths:
+            self._save_best(self.paths)
 
     def _sum_up(self) -> analysis.SessionMetrics:
         """Metrics and graphs of both tables; without evaluations the second is a copy of the first."""
@@ -215,10 +233,10 @@ class Session:
     def _table_metrics(self, paths: Paths, kind: Kind) -> analysis.SessionMetrics:
         table = pd.read_csv(paths.session_table(kind))
         metrics = analysis.session_metrics(table, baseline(self.spec.env.name, self.spec.env.kwargs) or 0.0)
-        write_json(paths.session_metrics(kind), metrics)
-        write_json(paths.session_scalar(kind), metrics["scalar"])
         if kind == "train" or self.eval_tracker is not None:
             session_graphs(table, self.spec.name, paths, kind)
+        write_json(paths.session_scalar(kind), metrics["scalar"])
+        write_json(paths.session_metrics(kind), metrics)  # last: the trial takes it for the end of the session
         return metrics
 
     def close(self) -> None:

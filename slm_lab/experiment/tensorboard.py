@@ -13,7 +13,7 @@ class Events:
     def __init__(self, folder: Path, frame: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # costs a second
 
-        self.writer = SummaryWriter(str(folder), purge_step=frame + 1 if frame else None)
+        self.writer = SummaryWriter(str(folder), purge_step=frame + 1)
 
     def write(self, values: Mapping[str, float], frame: int) -> None:
         for name, value in values.items():

@@ -25,7 +25,7 @@ from slm_lab.experiment.plot import trial_graphs
 from slm_lab.experiment.progress import Status, SummaryRow
 from slm_lab.experiment.session import Options, Stop
 from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, Task, run_session, serve, signals
-from slm_lab.lib.io import write_json
+from slm_lab.lib.io import read_json, write_json
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
 
@@ -94,6 +94,7 @@ class Trial:
     display: Display
     stop: Stop = field(default_factory=Stop)
     failures: dict[int, str] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)  # sessions that said how they ended
     context: Any = field(default_factory=_session_context)
 
     def run(self) -> TrialResult:
@@ -122,9 +123,22 @@ class Trial:
         )
 
     def finished(self, session: int) -> bool:
-        """Whether a session has spent its frames and been summed up."""
-        paths = self.paths.for_session(session)
-        return (paths.newest_frame() or 0) >= self.spec.env.max_frame and paths.session_metrics("eval").exists()
+        """Whether a session has spent its frames and been summed up: metrics may be those of fewer frames."""
+        paths, frames = self.paths.for_session(session), self.spec.env.max_frame
+        metrics = paths.session_metrics("eval")
+        return (
+            (paths.newest_frame() or 0) >= frames
+            and metrics.exists()
+            and read_json(metrics)["local"]["frames"][-1] >= frames
+        )
+
+    def summed_up(self) -> bool:
+        """Whether nothing is left to do: all sessions are finished and the trial's own files speak of all of them."""
+        if not all(self.finished(k) for k in range(self.spec.meta.max_session)):
+            return False
+        last = self.paths.beside_spec(self.paths.trial_scalar)
+        scalar = read_json(last) if last.exists() else {"frame": None}
+        return "sessions_done" not in scalar and (scalar["frame"] or 0) >= self.spec.env.max_frame
 
     def _run_processes(self, queue: deque[int]) -> None:
         """Keep `jobs` sessions running until none is left, or until asked to stop."""
@@ -163,7 +177,11 @@ class Trial:
             except (EOFError, OSError):
                 child = running.pop(k)
                 child.process.join(timeout=10)
-                if child.process.exitcode != 0 and k not in self.failures:
+                if k in self.ended:
+                    continue
+                if self.stop.reason:  # it was asked to end before it could listen
+                    self.display.status(k, "stopped")
+                else:
                     self._fail(k, f"its process ended with exit code {child.process.exitcode}", "")
 
     def receive(self, session: int, message: Message) -> None:
@@ -171,6 +189,7 @@ class Trial:
         if isinstance(message, FailedMessage):
             self._fail(session, message.reason, message.traceback)
         elif isinstance(message, DoneMessage):
+            self.ended.add(session)
             self.display.status(session, "done" if message.result.finished else "stopped")
             logger.info(f"Session {session} {'done' if message.result.finished else 'stopped'}")
         elif isinstance(message, LogMessage):
@@ -180,6 +199,7 @@ class Trial:
 
     def _fail(self, session: int, reason: str, trace: str) -> None:
         self.failures[session] = reason
+        self.ended.add(session)
         self.display.status(session, "failed")
         logger.error(f"Session {session} crashed: {reason}\n{trace}".rstrip())
 
@@ -193,9 +213,10 @@ class Trial:
         result = TrialResult(metrics, len(done), planned, dict(self.failures), self.stop.reason)
         if done:
             write_json(self.paths.trial_metrics, metrics)
+            trial_graphs(metrics["local"], self.spec.name, self.paths, self.options.extra_graphs)
+            # the copy beside the spec comes last: it says that all of this is there
             for path in (self.paths.trial_scalar, self.paths.beside_spec(self.paths.trial_scalar)):
                 write_json(path, metrics["scalar"])
-            trial_graphs(metrics["local"], self.spec.name, self.paths, self.options.extra_graphs)
             logger.info(analysis.trial_line(metrics["scalar"], len(done), planned))
         logger.info(f"Trial {self.paths.trial} {'done' if result.complete else 'incomplete'}")
         return result

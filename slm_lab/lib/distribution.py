@@ -213,7 +213,8 @@ class Beta(Distribution):
         return (x / (x + y)).clamp(TINY, 1 - TINY)
 
     def mode(self) -> Tensor:
-        return ((self.a - 1) / (self.a + self.b - 2)).clamp(TINY, 1 - TINY)
+        # TINY: where both exponents round to 0 the density is flat, and its middle as good as any
+        return ((self.a - 1 + TINY) / (self.a + self.b - 2 + 2 * TINY)).clamp(TINY, 1 - TINY)
 
     def _log_norm(self) -> Tensor:
         return torch.lgamma(self.a) + torch.lgamma(self.b) - torch.lgamma(self.a + self.b)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+import json
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -30,19 +31,16 @@ def describe(model: type[Model]) -> list[KeyDoc]:
 
 def type_name(annotation: Any) -> str:
     """A type as a reader of specs would say it."""
-    text = (
-        getattr(annotation, "__name__", "")
-        if isinstance(annotation, type) and not _generic(annotation)
-        else repr(annotation)
-    )
-    text = re.sub(r"Annotated\[(\w+), [^\]]*?\)\]", r"\1", text)
-    text = re.sub(r"typing\.Literal\[(.*?)\]", lambda m: m[1].replace(", ", " | "), text)
-    text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)
-    return text.replace("NoneType", "null").replace("None", "null")
-
-
-def _generic(annotation: type) -> bool:
-    return bool(getattr(annotation, "__args__", ()))
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_name(arguments[0])
+    if origin in (Union, UnionType):
+        return " | ".join(dict.fromkeys(type_name(argument) for argument in arguments))
+    if origin is Literal:
+        return " | ".join("false" if value is False else str(value) for value in arguments)
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(type_name(argument) for argument in arguments)}]"
+    return "null" if annotation in (None, NoneType) else "any" if annotation is Any else str(annotation.__name__)
 
 
 def default_text(field: FieldInfo) -> str:
@@ -51,9 +49,5 @@ def default_text(field: FieldInfo) -> str:
         return "required"
     value = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
     if isinstance(value, Model):
-        return str({k: v for k, v in value.model_dump().items() if v is not None})
-    return (
-        {None: "null", True: "true", False: "false"}.get(value, str(value))
-        if isinstance(value, bool | None)
-        else str(value)
-    )
+        value = {key: item for key, item in value.model_dump().items() if item is not None}
+    return json.dumps(value)

@@ -79,7 +79,7 @@ class EnvSpec(Model):
     """What to train on and for how long. Keys not listed here go to the env's constructor."""
 
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
-    inert: ClassVar = {"image_downsize": "Atari frames are always 84x84"}
+    inert: ClassVar = {"image_downsize": "Atari frames are always 84x84", "device": "no env here runs on one"}
 
     name: str = Field(
         min_length=1, description="Gymnasium id, `module:Id-v0`, or `module:function` that returns a gymnasium.Env"
@@ -105,7 +105,6 @@ class EnvSpec(Model):
     vectorization: Literal["auto", "sync", "async"] = Field(
         "auto", description="step envs in turn or in worker processes; auto measures. Both give the same numbers"
     )
-    device: str | None = Field(None, description="torch device of simulators that run on one")
 
     @property
     def kwargs(self) -> dict[str, Any]:

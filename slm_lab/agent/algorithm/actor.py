@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,7 @@ class ActorCriticLearner:
                 plan.actor,
                 plan.critic,
             ).to(self.device)
+        self.net.eval()  # acting must not move batch statistics; updates switch to training for their gradient steps
         self.optim = Optim(self._groups(plan))
         self.separate = self.net.critic is not None
 
@@ -97,6 +100,15 @@ class ActorCriticLearner:
 
         with torch.no_grad():
             return torch.cat([chunk(start) for start in range(0, len(action), CHUNK)])
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The nets as they are while they learn: norm layers use and update batch statistics."""
+        self.net.train()
+        try:
+            yield
+        finally:
+            self.net.eval()
 
     def steps_for(self, policy: bool, value: bool) -> tuple[str, ...]:
         """Names of the nets that a pass with these losses steps."""

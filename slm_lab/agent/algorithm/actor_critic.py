@@ -85,11 +85,13 @@ class ActorCritic(Algorithm):
         batch = self._with_targets(rollout, rollout.flat())
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
-        terms, entropy = self._loss(batch, entropy_coef)
-        loss = learner.optim.step(terms)
-        for _ in range(spec.critic_training_epoch - 1):
-            value = learner.net.value(batch.obs)
-            learner.optim.step({"value": self._value_loss(value, batch)}, learner.steps_for(policy=False, value=True))
+        with learner.training():
+            terms, entropy = self._loss(batch, entropy_coef)
+            loss = learner.optim.step(terms)
+            for _ in range(spec.critic_training_epoch - 1):
+                value = learner.net.value(batch.obs)
+                only = learner.steps_for(policy=False, value=True)
+                learner.optim.step({"value": self._value_loss(value, batch)}, only)
         return {
             "loss": loss,
             "opt_steps": spec.critic_training_epoch,

@@ -110,10 +110,11 @@ class PPO(Algorithm):
             if batch is None or spec.recompute_adv:
                 batch = self._with_targets(rollout, flat)
             on = (epoch < spec.training_epoch, epoch < critic_epochs)
-            for minibatch in self._minibatches(batch):
-                terms, entropy = self._loss(minibatch, clip_eps, entropy_coef, *on)
-                losses.append(learner.optim.step(terms, learner.steps_for(*on)))
-                entropies.append(entropy)
+            with learner.training():
+                for minibatch in self._minibatches(batch):
+                    terms, entropy = self._loss(minibatch, clip_eps, entropy_coef, *on)
+                    losses.append(learner.optim.step(terms, learner.steps_for(*on)))
+                    entropies.append(entropy)
         return {
             "loss": float(np.nanmean(losses)) if np.isfinite(losses).any() else math.nan,
             "opt_steps": len(losses),

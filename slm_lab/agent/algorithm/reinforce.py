@@ -67,14 +67,11 @@ class Reinforce(Algorithm):
             adv = adv - adv.mean()
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
-        dist = learner.dist(learner.net.policy(batch.obs))
-        entropy = dist.entropy(self.rng.torch).mean()
-        terms = {"policy": spec.policy_loss_coef * policy_gradient(dist.log_prob(batch.action), standardize(adv))}
-        if entropy_coef:
-            terms["entropy"] = -entropy_coef * entropy
-        return {
-            "loss": learner.optim.step(terms),
-            "opt_steps": 1,
-            "entropy": entropy.item(),
-            "entropy_coef": entropy_coef,
-        }
+        with learner.training():
+            dist = learner.dist(learner.net.policy(batch.obs))
+            entropy = dist.entropy(self.rng.torch).mean()
+            terms = {"policy": spec.policy_loss_coef * policy_gradient(dist.log_prob(batch.action), standardize(adv))}
+            if entropy_coef:
+                terms["entropy"] = -entropy_coef * entropy
+            loss = learner.optim.step(terms)
+        return {"loss": loss, "opt_steps": 1, "entropy": entropy.item(), "entropy_coef": entropy_coef}

@@ -1,0 +1,241 @@
+"""What tests of whole runs share: tiny specs, sessions, comparisons, and the command line in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import torch
+from loguru import logger
+
+from slm_lab.agent.plan import plan_agent
+from slm_lab.experiment import checkpoint
+from slm_lab.experiment.control import RunOptions, RunResult
+from slm_lab.experiment.paths import Paths
+from slm_lab.experiment.run import run
+from slm_lab.experiment.session import Options, Session
+from slm_lab.spec.load import from_mapping
+from slm_lab.spec.schema import Spec
+
+NEVER = 1e9  # seconds between checkpoints: none but the last
+TIMES = ["fps", "wall_t"]
+BATCH = {"name": "OnPolicyBatchReplay"}
+EPISODES = {"name": "OnPolicyReplay"}
+NET = {
+    "type": "MLPNet",
+    "hid_layers": [8],
+    "hid_layers_activation": "tanh",
+    "clip_grad_val": 0.5,
+    "optim_spec": {"name": "Adam", "lr": 3e-3},
+    "lr_scheduler_spec": {"name": "LinearToZero", "frame": 100_000},
+}
+COMMON = {"gamma": 0.97, "entropy_coef_spec": {"name": "linear_decay", "start_val": 0.01, "end_val": 0, "end_step": 999}}
+CONTINUOUS = ("Pendulum-v1", "Hopper-v5")
+ALGORITHM_SPECS: dict[str, dict[str, Any]] = {
+    "ActorCritic": {**COMMON, "lam": 0.9, "training_frequency": 16, "normalize_v_targets": True},
+    "PPO": {
+        **COMMON,
+        "lam": 0.9,
+        "clip_eps_spec": {"start_val": 0.2},
+        "time_horizon": 16,
+        "minibatch_size": 20,
+        "training_epoch": 2,
+        "normalize_advantages": "percentile",
+    },
+    "Random": {},
+    "Reinforce": {**COMMON, "training_frequency": 16},
+}
+
+
+def tiny(algorithm: str = "PPO", env: str = "CartPole-v1", **sections: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec of three envs that trains in a moment; `sections` add to or replace keys of algorithm, memory, net, ..."""
+    normalized = {"normalize_obs": True, "normalize_reward": True} if env in CONTINUOUS else {}
+    parts: dict[str, dict[str, Any]] = {
+        "algorithm": {"name": algorithm, **ALGORITHM_SPECS[algorithm]},
+        "memory": {} if algorithm == "Random" else dict(BATCH),
+        "net": {} if algorithm == "Random" else dict(NET),
+        "env": {"name": env, "num_envs": 3, "max_frame": 300, "max_t": 50, "vectorization": "sync", **normalized},
+        "meta": {"max_session": 1, "max_trial": 1, "log_frequency": 60, "eval_frequency": 60, "random_seed": 3},
+    }
+    for section, keys in sections.items():
+        parts[section] |= keys
+    agent = {"name": algorithm, "algorithm": parts["algorithm"], "memory": parts["memory"], "net": parts["net"]}
+    return {"name": "tiny", "agent": agent, "env": parts["env"], "meta": parts["meta"]}
+
+
+def tiny_spec(algorithm: str = "PPO", env: str = "CartPole-v1", **sections: Mapping[str, Any]) -> Spec:
+    return from_mapping(tiny(algorithm, env, **sections), "tiny").spec
+
+
+def write_spec(folder: Path, data: Mapping[str, Any], name: str = "tiny") -> Path:
+    """A spec file that holds one spec."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({name: dict(data)}))
+    return path
+
+
+def session(
+    spec: Spec, key: tuple[int, int, int] = (3, 0, 0), folder: Path | None = None, every: float = NEVER, **options: Any
+) -> Session:
+    """A session of a spec; with `folder` it writes its files there."""
+    paths = None
+    if folder is not None:
+        paths = Paths(folder, spec.name).for_session(0)
+        paths.make_folders()
+    return Session(spec, plan_agent(spec.agent, spec.env.num_envs, []), key, paths, Options(every, **options))
+
+
+def state_of(one: Session) -> dict[str, Any]:
+    """Everything a session is, but for how long it took."""
+    state = checkpoint.gather(one.parts())
+    del state["clock"]["wall_t"]
+    return {**state, "obs": one.env.obs}
+
+
+def assert_equal(left: Any, right: Any, path: str = "state") -> None:
+    """Bit-equal, types and NaN included, however deeply nested."""
+    assert type(left) is type(right), f"{path}: {type(left)} and {type(right)}"
+    if isinstance(left, Mapping):
+        assert list(left) == list(right), f"{path}: keys {list(left)} and {list(right)}"
+        for key in left:
+            assert_equal(left[key], right[key], f"{path}.{key}")
+    elif isinstance(left, list | tuple):
+        assert len(left) == len(right), f"{path}: {len(left)} and {len(right)} entries"
+        for i, (a, b) in enumerate(zip(left, right, strict=True)):
+            assert_equal(a, b, f"{path}[{i}]")
+    elif isinstance(left, np.ndarray | torch.Tensor):
+        a, b = np.asarray(left), np.asarray(right)
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{path}: {a.dtype}{a.shape} and {b.dtype}{b.shape}"
+        assert a.tobytes() == b.tobytes(), f"{path}: {a} and {b}"
+    else:
+        assert left == right or (left != left and right != right), f"{path}: {left!r} and {right!r}"
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table without its time columns."""
+    return pd.read_csv(path).drop(columns=TIMES)
+
+
+def tables(folder: Path) -> dict[str, pd.DataFrame]:
+    """Every table of a run by file name, without time columns."""
+    return {path.name: read_table(path) for path in sorted((folder / "info").glob("*_df_*.csv"))}
+
+
+def assert_same_results(left: Path, right: Path) -> None:
+    """Equal tables, metrics and best policies of two run folders."""
+    ours, theirs = tables(left), tables(right)
+    assert list(ours) == list(theirs)
+    assert ours
+    for name in ours:
+        pd.testing.assert_frame_equal(ours[name], theirs[name], check_exact=True)
+    for path in sorted((left / "info").glob("*_metrics*.json")):
+        assert path.read_text() == (right / "info" / path.name).read_text(), path.name
+    best = sorted((left / "model").glob("*_ckpt-best.safetensors"))
+    assert best
+    for path in best:
+        assert_equal(checkpoint.load(path), checkpoint.load(right / "model" / path.name), path.name)
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Time of change and bytes of every file below a folder."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def run_tiny(data_dir: Path, data: Mapping[str, Any], mode: str = "train", **options: Any) -> RunResult:
+    """Run a spec in this process."""
+    return run(data, mode=mode, options=RunOptions(data_dir, checkpoint_every=NEVER, **options))
+
+
+def only_run(data_dir: Path) -> Path:
+    """The one run folder there is."""
+    (folder,) = data_dir.iterdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_sinks_left() -> Any:
+    """Log lines of a test go nowhere afterwards."""
+    yield
+    logger.remove()
+
+
+@dataclass
+class Program:
+    """The command line in a process of its own, forked from a server that has imported everything already."""
+
+    process: BaseProcess
+    output: Path
+    seen: set[psutil.Process] = field(default_factory=set)
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def sessions(self) -> list[psutil.Process]:
+        """The session processes it has started, by session."""
+        found = [p for p in psutil.Process(self.pid).children() if "spawn_main" in " ".join(p.cmdline())]
+        self.seen.update(psutil.Process(self.pid).children(recursive=True))
+        return sorted(found, key=lambda p: p.create_time())
+
+    def wait(self, seconds: float = 120) -> int:
+        """Its exit code."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, f"still running after {seconds} s:\n{self.text()}"
+        return self.process.exitcode
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """What a terminal does on Ctrl-C: everyone gets the signal."""
+        os.killpg(self.pid, number)
+
+
+def start_program(arguments: Sequence[str], output: Path, modules: Path | None = None) -> Program:
+    """Run the command line with these arguments; what it prints goes to `output`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["slm_lab.experiment.run", "torch.utils.tensorboard", "matplotlib.pyplot"])
+    process = context.Process(target=_enter, args=(list(arguments), output, modules))
+    process.start()
+    return Program(process, output)
+
+
+def _enter(arguments: list[str], output: Path, modules: Path | None) -> None:
+    from slm_lab.cli.main import main
+
+    os.setsid()
+    with open(output, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if modules is not None:
+        sys.path.insert(0, str(modules))
+    main(arguments)
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    """Look until something holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
