@@ -27,8 +27,11 @@ from slm_lab.experiment.control import RunOptions, RunResult
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.run import run
 from slm_lab.experiment.session import Options, Session
+from slm_lab.experiment.trial import PRELOAD
 from slm_lab.spec.load import from_mapping
 from slm_lab.spec.schema import Spec
+
+torch.set_num_threads(1)  # tests share few cores
 
 NEVER = 1e9  # seconds between checkpoints: none but the last
 TIMES = ["fps", "wall_t"]
@@ -42,7 +45,10 @@ NET = {
     "optim_spec": {"name": "Adam", "lr": 3e-3},
     "lr_scheduler_spec": {"name": "LinearToZero", "frame": 100_000},
 }
-COMMON = {"gamma": 0.97, "entropy_coef_spec": {"name": "linear_decay", "start_val": 0.01, "end_val": 0, "end_step": 999}}
+COMMON = {
+    "gamma": 0.97,
+    "entropy_coef_spec": {"name": "linear_decay", "start_val": 0.01, "end_val": 0, "end_step": 999},
+}
 CONTINUOUS = ("Pendulum-v1", "Hopper-v5")
 ALGORITHM_SPECS: dict[str, dict[str, Any]] = {
     "ActorCritic": {**COMMON, "lam": 0.9, "training_frequency": 16, "normalize_v_targets": True},
@@ -60,24 +66,24 @@ ALGORITHM_SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny(algorithm: str = "PPO", env: str = "CartPole-v1", **sections: Mapping[str, Any]) -> dict[str, Any]:
+def tiny(algorithm_name: str = "PPO", env_name: str = "CartPole-v1", **sections: Mapping[str, Any]) -> dict[str, Any]:
     """A spec of three envs that trains in a moment; `sections` add to or replace keys of algorithm, memory, net, ..."""
-    normalized = {"normalize_obs": True, "normalize_reward": True} if env in CONTINUOUS else {}
+    normalized = {"normalize_obs": True, "normalize_reward": True} if env_name in CONTINUOUS else {}
     parts: dict[str, dict[str, Any]] = {
-        "algorithm": {"name": algorithm, **ALGORITHM_SPECS[algorithm]},
-        "memory": {} if algorithm == "Random" else dict(BATCH),
-        "net": {} if algorithm == "Random" else dict(NET),
-        "env": {"name": env, "num_envs": 3, "max_frame": 300, "max_t": 50, "vectorization": "sync", **normalized},
+        "algorithm": {"name": algorithm_name, **ALGORITHM_SPECS[algorithm_name]},
+        "memory": {} if algorithm_name == "Random" else dict(BATCH),
+        "net": {} if algorithm_name == "Random" else dict(NET),
+        "env": {"name": env_name, "num_envs": 3, "max_frame": 300, "max_t": 50, "vectorization": "sync", **normalized},
         "meta": {"max_session": 1, "max_trial": 1, "log_frequency": 60, "eval_frequency": 60, "random_seed": 3},
     }
     for section, keys in sections.items():
         parts[section] |= keys
-    agent = {"name": algorithm, "algorithm": parts["algorithm"], "memory": parts["memory"], "net": parts["net"]}
+    agent = {"name": algorithm_name, "algorithm": parts["algorithm"], "memory": parts["memory"], "net": parts["net"]}
     return {"name": "tiny", "agent": agent, "env": parts["env"], "meta": parts["meta"]}
 
 
-def tiny_spec(algorithm: str = "PPO", env: str = "CartPole-v1", **sections: Mapping[str, Any]) -> Spec:
-    return from_mapping(tiny(algorithm, env, **sections), "tiny").spec
+def tiny_spec(algorithm_name: str = "PPO", env_name: str = "CartPole-v1", **sections: Mapping[str, Any]) -> Spec:
+    return from_mapping(tiny(algorithm_name, env_name, **sections), "tiny").spec
 
 
 def write_spec(folder: Path, data: Mapping[str, Any], name: str = "tiny") -> Path:
@@ -97,6 +103,12 @@ def session(
         paths = Paths(folder, spec.name).for_session(0)
         paths.make_folders()
     return Session(spec, plan_agent(spec.agent, spec.env.num_envs, []), key, paths, Options(every, **options))
+
+
+def files_of(one: Session) -> Paths:
+    """Where a session writes."""
+    assert one.paths is not None
+    return one.paths
 
 
 def state_of(one: Session) -> dict[str, Any]:
@@ -171,8 +183,9 @@ def only_run(data_dir: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_sinks_left() -> Any:
-    """Log lines of a test go nowhere afterwards."""
+def no_sinks() -> Any:
+    """Log lines go where a test sends them, and nowhere afterwards."""
+    logger.remove()
     yield
     logger.remove()
 
@@ -194,10 +207,15 @@ class Program:
         return self.output.read_text()
 
     def sessions(self) -> list[psutil.Process]:
-        """The session processes it has started, by session."""
-        found = [p for p in psutil.Process(self.pid).children() if "spawn_main" in " ".join(p.cmdline())]
-        self.seen.update(psutil.Process(self.pid).children(recursive=True))
-        return sorted(found, key=lambda p: p.create_time())
+        """The session processes it has now, oldest first: forked by the server it started."""
+        ours = psutil.Process(self.pid)
+        self.seen.update(ours.children(recursive=True))
+        found = [child for server in ours.children() for child in server.children()]
+        return sorted(found, key=lambda process: process.create_time())
+
+    def left(self) -> list[psutil.Process]:
+        """Which of the processes it was seen to start are still there."""
+        return [process for process in self.seen if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
     def wait(self, seconds: float = 120) -> int:
         """Its exit code."""
@@ -213,7 +231,7 @@ class Program:
 def start_program(arguments: Sequence[str], output: Path, modules: Path | None = None) -> Program:
     """Run the command line with these arguments; what it prints goes to `output`."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["slm_lab.experiment.run", "torch.utils.tensorboard", "matplotlib.pyplot"])
+    context.set_forkserver_preload(["slm_lab.experiment.run", *PRELOAD])
     process = context.Process(target=_enter, args=(list(arguments), output, modules))
     process.start()
     return Program(process, output)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from slm_lab.agent.algorithm.base import Key
 from slm_lab.agent.plan import plan_agent
 from slm_lab.experiment.session import Session
 from slm_lab.spec.load import from_mapping
 from slm_lab.spec.schema import EnvSpec, Spec
+
+torch.set_num_threads(1)  # as a session of its own process does: on nets this small more threads only get in the way
 
 HORIZON = 16  # vector steps of a batch: 64 rows with the 4 envs below
 
@@ -49,7 +53,7 @@ AGENTS: dict[str, dict[str, Any]] = {
 """The agent section of each algorithm; a new algorithm needs an entry here."""
 
 
-def tiny_spec(algorithm_name: str, env_name: str = "CartPole-v1", **overrides: Any) -> Spec:
+def tiny_spec(algorithm_name: str, env_name: str = "CartPole-v1", /, **overrides: Any) -> Spec:
     """A spec of 4 envs and 640 frames. Overrides are dotted paths, or bare keys of `env`: num_envs=2, **{"a.b": 1}."""
     tree: dict[str, Any] = {
         "agent": _copy(AGENTS[algorithm_name]),

@@ -12,7 +12,7 @@ from slm_lab.agent.memory import memory_class
 from slm_lab.agent.memory.base import MemoryBase, MemorySpec
 from slm_lab.agent.net import net_class
 from slm_lab.agent.net.base import NetSpec
-from slm_lab.agent.net.optim import make_loss, optimizer_kwargs
+from slm_lab.agent.net.optim import LrSchedule, make_loss, optimizer_kwargs
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema import AgentSpec
@@ -79,6 +79,7 @@ def _plan_nets(algorithm: type[Algorithm], name: str, data: Mapping[str, Any], n
 def _plan_net(data: Mapping[str, Any], notes: list[str]) -> NetSpec:
     spec = parse(net_class(data.get("type"), "agent.net.type").Spec, data, "agent.net", notes)
     optimizer_kwargs(spec.optim_spec)
+    LrSchedule(spec.lr_scheduler_spec, base=1.0)
     make_loss(spec.loss_spec)
     return spec
 

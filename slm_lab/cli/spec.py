@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -19,25 +21,43 @@ def check(
     debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
 ) -> None:
     """Validate every spec of the given files."""
-    from slm_lab.experiment.check import check as check_spec
-    from slm_lab.spec.load import load, spec_names
-
     bad = 0
     for file in files:
-        for name in spec_names(file):
+        for where, check_one in _checks(file, sets or []):
             try:
-                loaded = load(file, name, sets or [])
-                notes = list(loaded.notes)
-                check_spec(loaded.spec, notes)
+                notes = check_one()
             except LabError as error:
                 bad += 1
-                typer.echo(f"{file} {name}: error\n" + _indented(str(error)), err=True)
+                typer.echo(f"{where}: error\n" + _indented(str(error)), err=True)
                 continue
-            typer.echo(f"{file} {name}: ok")
+            typer.echo(f"{where}: ok")
             if notes:
                 typer.echo(_indented("\n".join(dict.fromkeys(notes))))
     if bad:
         raise SpecError(f"{bad} spec{'s' * (bad > 1)} with errors.")
+
+
+def _checks(file: str, sets: list[str]) -> list[tuple[str, Callable[[], list[str]]]]:
+    """What to call each spec of a file, and its check, which gives notes; a file without specs has one that fails."""
+    from slm_lab.experiment.check import check as check_spec
+    from slm_lab.spec.load import load, spec_names
+
+    def check_one(name: str) -> list[str]:
+        loaded = load(file, name, sets)
+        notes = list(loaded.notes)
+        check_spec(loaded.spec, notes)
+        return notes
+
+    def refuse(error: LabError) -> list[str]:
+        raise error
+
+    try:
+        names = spec_names(file)
+    except LabError as error:
+        return [(file, partial(refuse, error))]
+    if not names:
+        return [(file, partial(refuse, SpecError("it holds no spec: no entry with an `agent`.")))]
+    return [(f"{file} {name}", partial(check_one, name)) for name in names]
 
 
 @app.command()

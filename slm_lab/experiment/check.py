@@ -5,9 +5,10 @@ from __future__ import annotations
 from slm_lab.agent import make_agent
 from slm_lab.agent.plan import AgentPlan, plan_agent
 from slm_lab.env import check_env, make_env
-from slm_lab.lib.errors import SpecError
+from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.spec.random_baseline import baseline
-from slm_lab.spec.schema import Spec
+from slm_lab.spec.schema import EnvSpec, Spec
+from slm_lab.types import VecEnv
 
 FEW_UPDATES = 200
 
@@ -29,7 +30,7 @@ def preflight(spec: Spec, notes: list[str]) -> tuple[AgentPlan, str]:
     plan = check(spec, notes)
     if spec.meta.distributed:
         raise SpecError(f"meta.distributed: {spec.meta.distributed!r} is not supported yet; allowed: false.")
-    env = make_env(spec.env.model_copy(update={"num_envs": 1, "vectorization": "sync"}), plan.gamma, (0, 0, 0))
+    env = _one_env(spec.env, plan.gamma)
     try:
         agent = make_agent(plan, spec.env, env.spaces, (0, 0, 0))
         notes.extend(agent.algorithm.notes)
@@ -41,3 +42,14 @@ def preflight(spec: Spec, notes: list[str]) -> tuple[AgentPlan, str]:
         return plan, env.exact
     finally:
         env.close()
+
+
+def _one_env(spec: EnvSpec, gamma: float) -> VecEnv:
+    """A vector of one; what the env's own constructor or first reset objects to is a SpecError."""
+    try:
+        return make_env(spec.model_copy(update={"num_envs": 1, "vectorization": "sync"}), gamma, (0, 0, 0))
+    except LabError:
+        raise
+    except Exception as error:
+        given = f" with {spec.kwargs}" if spec.kwargs else ""
+        raise SpecError(f"env: {spec.name} cannot be made{given}: {type(error).__name__}: {error}.") from error

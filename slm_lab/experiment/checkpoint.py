@@ -58,7 +58,7 @@ def load(path: Path) -> State:
     try:
         content = path.read_bytes()
         arrays, about = from_bytes(content), _metadata(content)
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError) as error:  # KeyError: a type that numpy does not have
         raise CheckpointError(f"{path}: damaged or not a checkpoint: {error}.") from None
     if about.get("format") != str(FORMAT):
         raise CheckpointError(f"{path}: checkpoint format {about.get('format')!r}; this version reads {FORMAT}.")

@@ -14,6 +14,7 @@ from rich.console import Console
 from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
 from slm_lab.experiment.display import Display
+from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.progress import summary
 from slm_lab.experiment.record import git_state, machine, versions
@@ -62,7 +63,6 @@ def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> R
     spec = _with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
     paths.make_folders()
     write_json(paths.experiment_spec, dump(spec))
-    write_json(paths.trial_spec, dump(spec))
     return _run(spec, paths, mode, options, replace(loaded, notes=notes), logging, resume=False)
 
 
@@ -79,8 +79,6 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
     threads = saved.meta.record.get("threads", 1)
     if options.threads not in (None, threads):
         notes.append(f"--threads: this run keeps the {threads} it was started with, for sums depend on it.")
-    if spec != saved:
-        write_json(paths.trial_spec, dump(spec))
     paths.make_folders()
     return _run(spec, paths, mode, options, replace(loaded, notes=notes), logging, resume=True)
 
@@ -148,14 +146,17 @@ def _run(
         logging(None, None)  # a finished run's files stay as they are
         logger.info(f"{paths.predir}: this run is finished ({spec.env.max_frame} frames); nothing to do.")
         return RunResult(paths.predir, None)
-    live = display.progress.live is not None
-    logging(paths.trial_log, display.progress.console if live else None)
-    for line in loaded.applied:
-        logger.info(line)
-    for note in dict.fromkeys(loaded.notes):
-        logger.warning(note)
-    logger.info(f"{'continuing' if resume else 'writing to'} {paths.predir}")
-    result = trial.run()
+    with alone(paths.predir, paths.models):
+        logging(paths.trial_log, display.progress.console if display.progress.live is not None else None)
+        for line in loaded.applied:
+            logger.info(line)
+        for note in dict.fromkeys(loaded.notes):
+            logger.warning(note)
+        logger.info(f"{'continuing' if resume else 'writing to'} {paths.predir}")
+        for path in paths.leftovers():
+            path.unlink()
+        write_json(paths.trial_spec, dump(spec))
+        result = trial.run()
     rows = summary_rows(spec, paths, result.failures)
     summary(spec.name, rows, spec.meta.max_session, spec.meta.log_frequency, paths.predir)
     return RunResult(paths.predir, result)

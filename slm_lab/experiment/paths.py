@@ -14,6 +14,7 @@ from slm_lab.lib.io import make_folder
 
 Kind = Literal["train", "eval"]  # which of a session's two tables
 STAMP = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
+TEMPORARY = re.compile(r"\.tmp\d+$")
 LISTED = 20  # folders an error names
 
 
@@ -170,14 +171,22 @@ class Paths:
     def ray_tune(self) -> Path:
         return self.predir / "ray_tune"
 
+    def leftovers(self) -> list[Path]:
+        """Temporary files of writes that a kill cut off."""
+        return [path for path in self.predir.rglob("*.tmp*") if TEMPORARY.search(path.name)]
+
     # models
 
+    @property
+    def models(self) -> Path:
+        return self.predir / "model"
+
     def checkpoint(self, frame: int) -> Path:
-        return self.predir / "model" / f"{self.session_name}_ckpt-{frame}.safetensors"
+        return self.models / f"{self.session_name}_ckpt-{frame}.safetensors"
 
     @property
     def best(self) -> Path:
-        return self.predir / "model" / f"{self.session_name}_ckpt-best.safetensors"
+        return self.models / f"{self.session_name}_ckpt-best.safetensors"
 
     def checkpoints(self) -> list[Path]:
         """The session's checkpoints, newest first, without the best."""
@@ -189,7 +198,7 @@ class Paths:
 
     def _numbered(self) -> list[tuple[int, Path]]:
         name = re.compile(re.escape(f"{self.session_name}_ckpt-") + r"(\d+)\.safetensors")
-        found = [(path, name.fullmatch(path.name)) for path in (self.predir / "model").glob("*.safetensors")]
+        found = [(path, name.fullmatch(path.name)) for path in self.models.glob("*.safetensors")]
         return sorted(((int(match[1]), path) for path, match in found if match), reverse=True)
 
 

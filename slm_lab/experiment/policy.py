@@ -36,9 +36,8 @@ def find_trained(target: Path) -> Trained:
         raise LabError(f"{target}: no trained run here: expected a run folder or the spec file in one.")
     spec = read_saved(min(files, key=lambda path: len(path.name)))
     paths = Paths(files[0].parent, spec.name, spec.meta.trial or 0)
-    if spec.meta.session is not None:
-        return Trained(spec, paths.for_session(spec.meta.session))
-    sessions = [paths.for_session(k) for k in range(spec.meta.max_session)]
+    wanted = range(spec.meta.max_session) if spec.meta.session is None else [spec.meta.session]
+    sessions = [paths.for_session(k) for k in wanted]
     with_best = [session for session in sessions if session.best.exists()]
     if not with_best:
         raise LabError(f"{target}: no trained policy: there is no {sessions[0].best.name} in its model folder.")
@@ -57,7 +56,7 @@ def restore(trained: Trained, num_envs: int = 1) -> tuple[Agent, Spec]:
     spec = trained.spec.model_copy(
         update={"env": trained.spec.env.model_copy(update={"num_envs": num_envs, "vectorization": "sync"})}
     )
-    plan = plan_agent(spec.agent, num_envs, [])
+    plan = plan_agent(spec.agent, trained.spec.env.num_envs, [])  # as it was trained: batches depend on it
     adapter = Adapter(spec.env)
     agent = make_agent(plan, spec.env, adapter.spaces, (0, 0, 0))
     agent.load_policy_state(checkpoint.load(trained.paths.best))

@@ -50,5 +50,6 @@ def git_state() -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    sha = git("rev-parse", "HEAD")
+    # a copy installed inside somebody else's checkout is not that checkout's code
+    sha = git("rev-parse", "HEAD") if git("ls-files", "--", Path(__file__).name) else None
     return {"sha": sha or "unknown", "dirty": bool(git("status", "--porcelain", "--", ".")) if sha else None}

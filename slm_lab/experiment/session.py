@@ -154,10 +154,7 @@ class Session:
 
     def log(self) -> None:
         """One row: to the table, to TensorBoard, to whoever listens."""
-        facts, optim = dict(self.tracker.latest), self.agent.algorithm.optim
-        if optim is not None:
-            norm = float(np.linalg.norm(list(optim.norms.values())))
-            facts |= {"lr": optim.lr, "nan_skips": optim.nan_skips, "grad_norm": norm}
+        facts = self._facts()
         row = self.tracker.row(self.clock, facts)
         if self.eval_tracker is None and self.tracker.improved(row):
             self.best_state = self.agent.policy_state()
@@ -167,13 +164,21 @@ class Session:
         logger.opt(lazy=True).debug("{}", lambda: analysis.log_block(f"{name} [train]", row))
         self.report(row)
 
+    def _facts(self) -> Metrics:
+        """What the last update reported, and how the optimiser stands."""
+        optim = self.agent.algorithm.optim
+        if optim is None:
+            return dict(self.tracker.latest)
+        norm = float(np.linalg.norm(list(optim.norms.values())))
+        return {**self.tracker.latest, "lr": optim.lr, "nan_skips": optim.nan_skips, "grad_norm": norm}
+
     def evaluate(self, tracker: Tracker) -> None:
         """A row of the evaluation table; the best policy is then the one that evaluates best."""
         meta = self.spec.meta
         returns = evaluate(
             self.agent, self.spec.env, self.key, self.clock.frame, meta.rigorous_eval, meta.eval_deterministic
         )
-        row = tracker.row(self.clock, self.tracker.latest, float(np.mean(returns)))
+        row = tracker.row(self.clock, self._facts(), float(np.mean(returns)))
         if tracker.improved(row):
             self.best_state = self.agent.policy_state()
         if self.events is not None:
@@ -184,6 +189,9 @@ class Session:
         if self.paths is None:
             return
         self._save_best(self.paths)
+        self.tracker.sync()
+        if self.eval_tracker is not None:
+            self.eval_tracker.sync()
         path = self.paths.checkpoint(self.clock.frame)
         checkpoint.save(path, checkpoint.gather(self.parts()))
         checkpoint.prune(self.paths.checkpoints(), path)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from slm_lab.lib.io import write_text
+from slm_lab.lib.errors import RunError
+from slm_lab.lib.io import sync, write_text
 from slm_lab.types import Clock, Metrics, State
 
 WINDOW = 100  # episodes in total_reward, and rows in total_reward_ma
@@ -94,9 +95,18 @@ class Tracker:
         self.best, self.rows, self.latest = state["best"], state["rows"], dict(state["latest"])
         self._cut()
 
+    def sync(self) -> None:
+        """Make the table durable: a checkpoint counts on its rows."""
+        if self.table is not None and self.rows:
+            sync(self.table)
+
     def _cut(self) -> None:
         """Drop rows written after the checkpoint: they come again, the same."""
-        if self.table is not None and self.table.exists():
-            lines = self.table.read_text().splitlines(keepends=True)
-            if len(lines) > self.rows + 1:
-                write_text(self.table, "".join(lines[: self.rows + 1]))
+        if self.table is None or not self.rows:  # the first row starts the table anew
+            return
+        lines = self.table.read_text().splitlines(keepends=True) if self.table.exists() else []
+        if len(lines) < self.rows + 1:
+            found = f"{max(len(lines) - 1, 0)} of the {self.rows} rows its checkpoint counts on"
+            raise RunError(f"{self.table}: holds {found}; bring it back, or delete the session's checkpoints.")
+        if len(lines) > self.rows + 1:
+            write_text(self.table, "".join(lines[: self.rows + 1]))

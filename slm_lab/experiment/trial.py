@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver
@@ -26,6 +25,8 @@ from slm_lab.experiment.progress import Status, SummaryRow
 from slm_lab.experiment.session import Options, Stop
 from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, Task, run_session, serve, signals
 from slm_lab.lib.io import read_json, write_json
+from slm_lab.lib.log import also_to
+from slm_lab.lib.process import without_main
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
 
@@ -83,6 +84,15 @@ class Child:
     process: BaseProcess
     pipe: Connection
 
+    def ask_to_end(self, reason: str) -> None:
+        """Through the pipe: unlike a signal it also reaches a process that is not ready to listen yet."""
+        with suppress(OSError):  # it has ended already
+            self.pipe.send(reason)
+
+    def kill(self) -> None:
+        if self.process.is_alive():
+            self.process.kill()
+
 
 @dataclass
 class Trial:
@@ -106,7 +116,8 @@ class Trial:
             if self.spec.meta.max_session == 1:
                 for k in todo:
                     self.display.status(k, "running")
-                    run_session(self.task(k), partial(self.receive, k), self.stop)
+                    with also_to(self.options.log_level, self.paths.for_session(k).session_log):
+                        run_session(self.task(k), partial(self.receive, k), self.stop)
             else:
                 self._run_processes(deque(todo))
         return self._sum_up()
@@ -152,17 +163,21 @@ class Trial:
                     self.display.status(k, "running")
                 if self.stop.reason and asked_at is None:
                     asked_at = time.monotonic()
-                    _signal(running.values(), signal.SIGTERM)
+                    for child in running.values():
+                        child.ask_to_end(self.stop.reason)
                 if asked_at is not None and time.monotonic() - asked_at > PATIENCE:
-                    _signal(running.values(), signal.SIGKILL)
+                    for child in running.values():
+                        child.kill()
                 self._listen(running)
         finally:
-            _signal(running.values(), signal.SIGKILL)
+            for child in running.values():
+                child.kill()
 
     def _start(self, session: int) -> Child:
         ours, theirs = self.context.Pipe()
         process = self.context.Process(target=serve, args=(self.task(session), theirs), name=f"session {session}")
-        process.start()
+        with without_main():
+            process.start()
         theirs.close()
         return Child(process, ours)
 
@@ -179,7 +194,7 @@ class Trial:
                 child.process.join(timeout=10)
                 if k in self.ended:
                     continue
-                if self.stop.reason:  # it was asked to end before it could listen
+                if self.stop.reason:  # a signal to all of us came before it could listen
                     self.display.status(k, "stopped")
                 else:
                     self._fail(k, f"its process ended with exit code {child.process.exitcode}", "")
@@ -229,7 +244,7 @@ def summary_rows(spec: Spec, paths: Paths, failures: Collection[int]) -> list[Su
         table = paths.for_session(k).session_table("train")
         if not table.exists():
             continue
-        df = pd.read_csv(table)
+        df = pd.read_csv(table).dropna(subset=["frame"])  # the last row of a killed session may be cut off
         if df.empty:
             continue
         last = df.iloc[-1]
@@ -238,9 +253,3 @@ def summary_rows(spec: Spec, paths: Paths, failures: Collection[int]) -> list[Su
         score, best = float(last["total_reward_ma"]), float(df["total_reward_ma"].max())
         rows.append(SummaryRow(k, score, best, int(last["frame"]), float(last["fps"]), float(last["wall_t"]), status))
     return rows
-
-
-def _signal(children: Iterable[Child], number: signal.Signals) -> None:
-    for child in children:
-        if child.process.pid is not None and child.process.is_alive():
-            os.kill(child.process.pid, number)

@@ -16,6 +16,7 @@ import torch
 from loguru import logger
 
 from slm_lab.agent.plan import plan_agent
+from slm_lab.experiment.lock import writing
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.session import Options, Session, SessionResult, Stop
 from slm_lab.experiment.tensorboard import Events
@@ -78,8 +79,9 @@ def run_session(task: Task, send: Send, stop: Stop) -> None:
     session: Session | None = None
     torch.set_num_threads(task.threads)
     try:
-        session = _build(task, send, stop)
-        send(DoneMessage(session.run()))
+        with writing(task.paths.models):
+            session = _build(task, send, stop)
+            send(DoneMessage(session.run()))
     except Exception as error:
         text = traceback.format_exc()
         logger.debug(text)
@@ -130,9 +132,9 @@ def serve(task: Task, pipe: Connection) -> None:
 
 
 def _watch_parent(pipe: Connection, stop: Stop) -> None:
-    """The parent never sends anything: the pipe's end means that it is gone."""
+    """The parent speaks once, to ask for an end; the end of the pipe means that it is gone."""
     try:
-        pipe.recv()
+        stop(pipe.recv())
     except (EOFError, OSError):
         stop("the parent process is gone")
 

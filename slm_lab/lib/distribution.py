@@ -43,14 +43,20 @@ class Distribution(ABC):
         """A stored action as the env gets it."""
         return action
 
+    @staticmethod
+    def from_env(action: Tensor) -> Tensor:
+        """What is stored for an action in [-1, 1] that was chosen otherwise; the inverse of `to_env`."""
+        return action
+
 
 def exponential(like: Tensor, rng: Generator) -> Tensor:
     """Unit exponential noise, floored so that its logarithm is finite."""
-    return torch.empty_like(like).exponential_(generator=rng).clamp_min_(1e-20)
+    return torch.empty_like(like, device=rng.device).exponential_(generator=rng).clamp_min_(1e-20).to(like.device)
 
 
 def normal(like: Tensor, rng: Generator) -> Tensor:
-    return torch.empty_like(like).normal_(generator=rng)
+    """Unit normal noise. Noise is drawn where the generator lives, so that a GPU sees the numbers a CPU sees."""
+    return torch.empty_like(like, device=rng.device).normal_(generator=rng).to(like.device)
 
 
 class Categorical(Distribution):
@@ -118,7 +124,8 @@ class Bernoulli(Distribution):
         self.logits = logits
 
     def sample(self, rng: Generator) -> Tensor:
-        return torch.empty_like(self.logits).uniform_(generator=rng).lt(self.logits.sigmoid()).to(self.logits.dtype)
+        uniform = torch.empty_like(self.logits, device=rng.device).uniform_(generator=rng).to(self.logits.device)
+        return uniform.lt(self.logits.sigmoid()).to(self.logits.dtype)
 
     def mode(self) -> Tensor:
         return self.logits.gt(0).to(self.logits.dtype)
@@ -164,6 +171,10 @@ class NormalTanh(Normal):
     def to_env(action: Tensor) -> Tensor:
         return action.tanh()
 
+    @staticmethod
+    def from_env(action: Tensor) -> Tensor:
+        return action.clamp(TINY - 1, 1 - TINY).atanh()
+
 
 def tanh_correction(u: Tensor) -> Tensor:
     """log |d tanh(u) / du| summed over dims, in the form that stays finite for large |u|."""
@@ -208,9 +219,9 @@ class Beta(Distribution):
         self.a, self.b = 1 + F.softplus(raw_a), 1 + F.softplus(raw_b)
 
     def sample(self, rng: Generator) -> Tensor:
-        x = torch._standard_gamma(self.a, generator=rng)
-        y = torch._standard_gamma(self.b, generator=rng)
-        return (x / (x + y)).clamp(TINY, 1 - TINY)
+        x = torch._standard_gamma(self.a.to(rng.device), generator=rng)
+        y = torch._standard_gamma(self.b.to(rng.device), generator=rng)
+        return (x / (x + y)).clamp(TINY, 1 - TINY).to(self.a.device)
 
     def mode(self) -> Tensor:
         # TINY: where both exponents round to 0 the density is flat, and its middle as good as any
@@ -234,3 +245,7 @@ class Beta(Distribution):
     @staticmethod
     def to_env(action: Tensor) -> Tensor:
         return 2 * action - 1
+
+    @staticmethod
+    def from_env(action: Tensor) -> Tensor:
+        return (0.5 * (action + 1)).clamp(TINY, 1 - TINY)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,16 @@ def configure_worker(level: str, file: Path, forward: Callable[[str, str], None]
     )
 
 
+@contextmanager
+def also_to(level: str, file: Path) -> Iterator[None]:
+    """A further file for a while: that of a session which runs in this process."""
+    sink = _add_file(checked(level), file)
+    try:
+        yield
+    finally:
+        logger.remove(sink)
+
+
 def checked(level: str) -> str:
     """The level's name as loguru knows it."""
     name = level.upper()
@@ -52,9 +63,9 @@ def checked(level: str) -> str:
     return name
 
 
-def _add_file(level: str, file: Path) -> None:
+def _add_file(level: str, file: Path) -> int:
     make_folder(file.parent)
     try:
-        logger.add(file, level=level, format=FORMAT, diagnose=False, encoding="utf-8")
+        return logger.add(file, level=level, format=FORMAT, diagnose=False, encoding="utf-8")
     except OSError as error:
         raise LabError(f"{file}: cannot write this log: {error.strerror or error}") from None

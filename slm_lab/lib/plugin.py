@@ -26,8 +26,9 @@ def import_name(name: str, path: str) -> Any:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise SpecError(f"{path}: cannot import {module_name!r} of {name!r}: {error}.") from error
+    except Exception as error:  # whatever a module does when it is first run
+        reason = f"{type(error).__name__}: {error}"
+        raise SpecError(f"{path}: cannot import {module_name!r} of {name!r}: {reason}.") from error
     if attribute not in vars(module):
         raise SpecError(f"{path}: module {module_name!r} has no {attribute!r}.{hint(attribute, vars(module))}")
     return vars(module)[attribute]

@@ -15,7 +15,8 @@ from slm_lab.agent.algorithm.policy import Policy
 from slm_lab.agent.net import make_net
 from slm_lab.agent.net.optim import Group, Optim
 from slm_lab.agent.net.policy_value import PolicyValueNet
-from slm_lab.lib.distribution import Distribution
+from slm_lab.lib.distribution import Argmax, Distribution
+from slm_lab.lib.errors import SpecError
 from slm_lab.lib.rng import Consumer, Rng, seed_of
 from slm_lab.types import Act, Array, Batch, Spaces, map_obs
 
@@ -29,6 +30,8 @@ class ActorCriticLearner:
         self.spec = spec
         self.device = resolve_device(plan.actor.gpu)
         self.policy = Policy(spaces, spec.action_pdtype, spec.action_policy)
+        if self.policy.dist is Argmax:
+            raise SpecError("agent.algorithm.action_pdtype: 'Argmax' has no gradient by which a policy could learn.")
         own_log_std = plan.actor.log_std_init is not None and self.policy.gaussian
         self.notes = self._notes(plan, own_log_std)
         with torch.random.fork_rng():

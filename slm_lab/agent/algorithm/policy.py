@@ -45,7 +45,7 @@ class Policy:
         lookup(dict.fromkeys(ACTION_POLICIES), rule, "agent.algorithm.action_policy", "action policy")
         self.spaces, self.rule = spaces, rule
         self.dist: Build = partial(chosen, nvec=spaces.nvec) if chosen is D.MultiCategorical else chosen
-        self.to_env = chosen.to_env
+        self.to_env, self.from_env = chosen.to_env, chosen.from_env
 
     @property
     def gaussian(self) -> bool:
@@ -64,10 +64,10 @@ class Policy:
             return self.dist(*outputs).sample(rng)
         rows = len(outputs[0])
         if self.rule == "random":
-            return random_actions(self.spaces, rows, rng)
+            return self.from_env(random_actions(self.spaces, rows, rng))
         if self.rule == "boltzmann":
             return self.dist(outputs[0] / explore_var, *outputs[1:]).sample(rng)
-        greedy, random = self.dist(*outputs).mode(), random_actions(self.spaces, rows, rng)
+        greedy, random = self.dist(*outputs).mode(), self.from_env(random_actions(self.spaces, rows, rng))
         coin = torch.rand(rows, generator=rng) < explore_var  # one coin per env
         return torch.where(coin.view(-1, *[1] * (greedy.dim() - 1)), random, greedy)
 

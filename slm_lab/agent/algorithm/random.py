@@ -39,12 +39,16 @@ class Random(Algorithm):
         return Cadence(1, unit)
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        action = random_actions(self.spaces, self.spaces.num_envs, rng.torch).numpy()
+        action = random_actions(self.spaces, _rows(obs), rng.torch).numpy()
         return Act(action, action, {})
 
     def best(self, obs: Any) -> Array:
-        rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
-        return random_actions(self.spaces, rows, self.rng.torch).numpy()
+        return random_actions(self.spaces, _rows(obs), self.rng.torch).numpy()
 
     def update(self, memory: Memory, frame: int) -> Metrics:
         return {"loss": math.nan, "opt_steps": 0}
+
+
+def _rows(obs: Any) -> int:
+    """How many envs are asked for: evaluation may have fewer than training."""
+    return len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)

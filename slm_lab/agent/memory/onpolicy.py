@@ -86,7 +86,7 @@ class OnPolicyBatchReplaySpec(MemorySpec):
 class OnPolicyBatchReplay(MemoryBase):
     """`cadence.every` vector steps of N envs, filled in place, handed out whole as [T, N]."""
 
-    Spec: ClassVar = OnPolicyBatchReplaySpec
+    Spec: ClassVar[type[MemorySpec]] = OnPolicyBatchReplaySpec
     kind: ClassVar = "on_policy"
     unit: ClassVar = "step"
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from slm_lab.agent.net.base import Head, Net, NetSpec, activation, flat_size
 from slm_lab.spec.parse import Int
@@ -23,6 +24,15 @@ class MLPNetSpec(NetSpec):
     batch_norm: bool = Field(False, description="BatchNorm after each linear layer")
 
 
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm that takes a last minibatch of one row by its running statistics: one row has no deviation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > 1:
+            return super().forward(x)
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
 class MLPNet(Net):
     """Linear -> norm -> activation, for each of `hid_layers`; input [B, ...] is flattened."""
 
@@ -30,11 +40,10 @@ class MLPNet(Net):
 
     def __init__(self, spec: MLPNetSpec, in_shape: Shape, heads: Sequence[Head]) -> None:
         size, layers = flat_size(in_shape, "MLPNet"), list[nn.Module]()
-        self.flatten = len(in_shape) != 1
         for width in spec.hid_layers:
             layers.append(nn.Linear(size, width))
             if spec.batch_norm:
-                layers.append(nn.BatchNorm1d(width))
+                layers.append(BatchNorm(width))
             elif spec.layer_norm:
                 layers.append(nn.LayerNorm(width))
             layers.append(activation(spec.hid_layers_activation))

@@ -18,6 +18,16 @@ from slm_lab.types import State
 ELEMENTWISE = {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
 """Optimisers that treat every number alike, so that a net's parameters may be one flat vector."""
 FUSED = {"Adagrad", "Adam", "AdamW", "SGD"}
+LINEAR = ("LinearToZero", "LinearToMin")
+NOT_BY_NAME = {
+    "ChainedScheduler",
+    "LambdaLR",
+    "LRScheduler",
+    "MultiplicativeLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+}
+"""Schedules of torch that need more than plain values: functions, other schedules, a score at each step."""
 STREAK = 100  # skipped steps in a row after which a session stops
 
 
@@ -129,20 +139,17 @@ class LrSchedule:
     def __init__(self, spec: LrSpec | None, base: float) -> None:
         self.spec, self.base = spec, base
         self.torch: Any = None
-        if spec is None or spec.name in ("LinearToZero", "LinearToMin"):
+        if spec is None or spec.name in LINEAR:
             self.frame, self.floor = _linear_arguments(spec) if spec else (1.0, 1.0)
             return
-        classes = {
-            k: v for k, v in vars(torch.optim.lr_scheduler).items() if isinstance(v, type) and not k.startswith("_")
-        }
-        cls = lookup(classes, spec.name, "agent.net.lr_scheduler_spec.name", "learning rate schedule")
+        cls = schedule_class(spec.name)
         # a throw-away optimiser carries torch's scheduler, so that each net may have its own
         carrier = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=base)
-        carrier.step()  # torch warns when a scheduler steps before its optimiser
         try:
             self.torch = cls(carrier, **spec.kwargs)
         except (TypeError, ValueError) as error:
             raise SpecError(f"agent.net.lr_scheduler_spec: {spec.name}: {error}.") from None
+        carrier.step()  # torch warns when a scheduler steps before its optimiser
 
     def at(self, frame: int) -> float:
         if self.torch is None:
@@ -157,13 +164,30 @@ class LrSchedule:
     def load_state_dict(self, state: State) -> None:
         if self.torch is not None:
             self.torch.load_state_dict(state)
+            # most schedules go on from the carrier's rate, which is no part of their own state
+            self.torch.optimizer.param_groups[0]["lr"] = state["_last_lr"][0]
+
+
+def schedule_class(name: str) -> Any:
+    """A class of torch.optim.lr_scheduler by name."""
+    classes: dict[str, Any] = {
+        key: value
+        for key, value in vars(torch.optim.lr_scheduler).items()
+        if isinstance(value, type)
+        and issubclass(value, torch.optim.lr_scheduler.LRScheduler)
+        and not key.startswith("_")
+        and key not in NOT_BY_NAME
+    }
+    known = dict.fromkeys(LINEAR) | classes
+    return lookup(known, name, "agent.net.lr_scheduler_spec.name", "learning rate schedule")
 
 
 def _linear_arguments(spec: LrSpec) -> tuple[float, float]:
     """(frame, floor) of LinearToZero and LinearToMin."""
     kwargs = dict(spec.kwargs)
     frame, floor = kwargs.pop("frame", None), kwargs.pop("min_factor", 0.1) if spec.name == "LinearToMin" else 0.0
-    if kwargs or not isinstance(frame, int | float) or frame <= 0 or not 0 <= floor <= 1:
+    numbers = isinstance(frame, int | float) and isinstance(floor, int | float)
+    if kwargs or not numbers or frame <= 0 or not 0 <= floor <= 1:
         allowed = "frame (> 0)" + (", min_factor (0 to 1)" if spec.name == "LinearToMin" else "")
         raise SpecError(f"agent.net.lr_scheduler_spec: {spec.name} takes {allowed}; got {spec.kwargs}.")
     return float(frame), float(floor)
@@ -201,7 +225,7 @@ def optimizer_kwargs(spec: OptimSpec) -> dict[str, Any]:
         if key not in known:
             near = f"{hint(key, known)} Known: {', '.join(known)}."
             raise SpecError(f"agent.net.optim_spec.{key}: {cls.__name__} takes no such argument.{near}")
-    if "betas" in kwargs:
+    if isinstance(kwargs.get("betas"), list):
         kwargs["betas"] = tuple(kwargs["betas"])
     if spec.lr is not None:
         kwargs["lr"] = spec.lr
@@ -221,7 +245,7 @@ def _make_optimizer(group: Group) -> torch.optim.Optimizer:
             part["params"] = [flatten(part["params"])]
     try:
         return cls(parts, **kwargs)
-    except (TypeError, ValueError) as error:
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise SpecError(f"agent.net.optim_spec: {cls.__name__}: {error}.") from None
 
 

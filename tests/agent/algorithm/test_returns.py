@@ -61,7 +61,8 @@ def summed_return(rollout: Rollout, t: int, env: int, gamma: float) -> float:
     for k, row in enumerate(range(t, len(rollout.reward))):
         total += gamma**k * rollout.reward[row, env]
         if rollout.ended[row, env] or row == len(rollout.reward) - 1:
-            return total if rollout.terminated[row, env] else total + gamma ** (k + 1) * rollout.next_value[row, env]
+            bootstrap = 0.0 if rollout.terminated[row, env] else rollout.next_value[row, env]
+            return float(total + gamma ** (k + 1) * bootstrap)
     raise AssertionError("rows end with the rollout")
 
 

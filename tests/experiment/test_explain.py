@@ -1,0 +1,88 @@
+"""What a spec means in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_helpers import ALGORITHM_SPECS, no_sinks, tiny  # noqa: F401
+
+import slm_lab.spec
+from slm_lab.agent.algorithm import ALGORITHMS
+from slm_lab.agent.memory import MEMORIES
+from slm_lab.agent.net import NETS
+from slm_lab.agent.plan import AgentPlan, plan_agent
+from slm_lab.experiment.explain import components, resolved
+from slm_lab.spec.describe import describe
+from slm_lab.spec.load import dump, from_mapping, load, spec_names
+from slm_lab.spec.schema import Spec
+
+PACKAGED = sorted((Path(slm_lab.spec.__file__).parent / "benchmark").rglob("*.json"))
+
+
+def plan_of(spec: Spec) -> AgentPlan:
+    return plan_agent(spec.agent, spec.env.num_envs, [])
+
+
+def assert_means_the_same(spec: Spec) -> dict[str, Any]:
+    full = resolved(spec, plan_of(spec))
+    again = from_mapping(full, spec.name).spec
+    assert plan_of(again) == plan_of(spec)
+    assert (again.env, again.meta) == (spec.env, spec.meta)
+    assert resolved(again, plan_of(again)) == full  # nothing more to resolve
+    return full
+
+
+def test_components_are_all_registered_ones_and_every_section() -> None:
+    known = components()
+    assert {*ALGORITHMS, *MEMORIES, *NETS, "spec", "env", "meta", "agent"} <= known.keys()
+    for name, model in known.items():
+        for doc in describe(model):
+            assert doc.meaning, f"{name}.{doc.key} says nothing"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHM_SPECS)
+def test_a_resolved_spec_has_every_default_and_means_the_same(algorithm: str) -> None:
+    spec = from_mapping(tiny(algorithm), "tiny").spec
+    full = assert_means_the_same(spec)
+    assert full["agent"]["algorithm"].keys() == ALGORITHMS[algorithm].Spec.model_fields.keys()
+    assert full["env"]["max_frame"] == 300
+    assert full["meta"]["eval_deterministic"] is True
+
+
+@pytest.mark.parametrize("path", PACKAGED, ids=lambda path: path.stem)
+def test_packaged_specs_mean_the_same_when_resolved(path: Path) -> None:
+    for name in spec_names(path):
+        assert_means_the_same(load(path, name).spec)
+
+
+def test_keys_of_one_net_alone_stay_its_own() -> None:
+    net = {
+        "hid_layers": [4],
+        "critic_hid_layers": [5, 6],
+        "actor_optim_spec": {"name": "SGD", "lr": 0.5},
+        "critic_clip_grad_val": None,
+        "actor_init_std": 0.01,
+        "critic_init_std": 1.0,
+    }
+    spec = from_mapping(tiny("PPO", net=net), "tiny").spec
+    full = assert_means_the_same(spec)["agent"]["net"]
+    assert (full["hid_layers"], full["critic_hid_layers"]) == ([4], [5, 6])
+    assert full["optim_spec"]["name"] == "SGD"
+    assert full["critic_optim_spec"]["name"] == "Adam"
+    assert (full["clip_grad_val"], full["critic_clip_grad_val"]) == (0.5, None)
+
+
+def test_the_same_optimiser_for_both_nets_is_resolved() -> None:
+    net = {"use_same_optim": True, "critic_optim_spec": {"name": "SGD", "lr": 0.5}}
+    full = assert_means_the_same(from_mapping(tiny("PPO", net=net), "tiny").spec)["agent"]["net"]
+    assert full["optim_spec"]["name"] == "Adam"
+    assert "critic_optim_spec" not in full
+
+
+def test_resolving_changes_nothing_of_the_spec_itself() -> None:
+    spec = from_mapping(tiny(), "tiny").spec
+    before = dump(spec)
+    resolved(spec, plan_of(spec))
+    assert dump(spec) == before

@@ -1,0 +1,181 @@
+"""Trained agents outside of training: what they act, and that their runs are only read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from run_helpers import assert_equal, contents, no_sinks, run_tiny, tiny  # noqa: F401
+
+import slm_lab
+from slm_lab.experiment import checkpoint
+from slm_lab.experiment.policy import enjoy, find_trained
+from slm_lab.lib.errors import LabError
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """One finished run each, by env."""
+    data = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
+        patch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+        yield {
+            name: run_tiny(data, dict(tiny("PPO", env_name, net={"shared": False, **net}), name=name)).predir
+            for name, env_name, net in (
+                ("pendulum", "Pendulum-v1", {"log_std_init": 0.0}),
+                ("cartpole", "CartPole-v1", {}),
+            )
+        }
+
+
+def best_of(folder: Path) -> dict[str, Any]:
+    (path,) = (folder / "model").glob("*_ckpt-best.safetensors")
+    return checkpoint.load(path)
+
+
+def greedy_by_hand(best: dict[str, Any], obs: Any) -> Any:
+    """The actor's output for one observation, from the saved numbers alone."""
+    x = np.asarray(obs, np.float32)
+    if best["normalizer"]:
+        moments = best["normalizer"][""]
+        x = np.clip((x - moments["mean"]) / np.sqrt(moments["var"] + 1e-8), -10, 10).astype(np.float32)
+    weights = {key.removeprefix("net.actor."): value for key, value in best["nets"].items() if ".actor." in key}
+    hidden = torch.tanh(torch.from_numpy(x) @ weights["body.0.weight"].T + weights["body.0.bias"])
+    return (hidden @ weights["heads.0.weight"].T + weights["heads.0.bias"]).numpy()
+
+
+def test_a_discrete_agent_takes_the_action_of_the_highest_logit(runs: dict[str, Path]) -> None:
+    agent, best = slm_lab.load(runs["cartpole"]), best_of(runs["cartpole"])
+    env = gym.make("CartPole-v1")
+    obs, _ = env.reset(seed=0)
+    for _ in range(20):
+        action = agent.act(obs)
+        assert isinstance(action, int)
+        assert action == int(greedy_by_hand(best, obs).argmax())
+        obs, _, ended, _, _ = env.step(action)
+        if ended:
+            obs, _ = env.reset()
+
+
+def test_a_continuous_agent_normalises_and_scales_as_in_training(runs: dict[str, Path]) -> None:
+    agent, best = slm_lab.load(str(runs["pendulum"])), best_of(runs["pendulum"])
+    assert best["normalizer"][""]["count"] > 100
+    env = gym.make("Pendulum-v1")
+    obs, _ = env.reset(seed=0)
+    for _ in range(20):
+        action = agent.act(obs)
+        # the policy speaks in [-1, 1], the env takes [-2, 2]
+        assert action == pytest.approx(2 * np.clip(greedy_by_hand(best, obs), -1, 1), abs=1e-6)
+        assert env.action_space.contains(action)
+        obs = env.step(action)[0]
+
+
+def test_actions_stay_within_bounds_whatever_is_observed(runs: dict[str, Path]) -> None:
+    agent = slm_lab.load(runs["pendulum"])
+    for scale in (0.0, 1.0, 1e6):
+        for deterministic in (True, False):
+            action = agent.act(np.full(3, scale, np.float32), deterministic=deterministic)
+            assert action.shape == (1,)
+            assert -2 <= action[0] <= 2
+
+
+def test_asking_for_actions_changes_nothing_of_the_agent(runs: dict[str, Path]) -> None:
+    agent = slm_lab.load(runs["pendulum"])
+    before = agent.agent.state_dict()
+    first = agent.act(np.ones(3, np.float32))
+    for _ in range(3):
+        assert agent.act(np.ones(3, np.float32)) == first
+    assert_equal(agent.agent.state_dict(), before)
+
+
+def test_sampled_actions_vary_and_are_the_same_for_every_load(runs: dict[str, Path]) -> None:
+    def sample() -> list[float]:
+        agent = slm_lab.load(runs["pendulum"])
+        return [float(agent.act(np.ones(3, np.float32), deterministic=False)[0]) for _ in range(5)]
+
+    first = sample()
+    assert len(set(first)) > 1
+    assert sample() == first
+
+
+def test_enjoy_gives_the_returns_of_acting_by_hand_and_changes_nothing(runs: dict[str, Path]) -> None:
+    folder = runs["pendulum"]
+    before = contents(folder)
+    trained = find_trained(folder)
+    returns = enjoy(trained, episodes=3, deterministic=True, render=False)
+    assert len(returns) == 3
+    assert enjoy(trained, episodes=3, deterministic=True, render=False) == returns
+    assert enjoy(trained, episodes=3, deterministic=True, render=False, seed=1) != returns
+    assert enjoy(trained, episodes=3, deterministic=False, render=False) != returns
+    assert contents(folder) == before
+    assert all(-50 * 16.3 < total < 0 for total in returns)  # 50 raw steps each
+
+
+def test_the_best_session_is_taken_unless_one_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs["cartpole"], folder)
+    for path in [p for p in folder.rglob("*") if "_t0_s0" in p.name and p.is_file()]:
+        shutil.copy(path, path.with_name(path.name.replace("_t0_s0", "_t0_s1")))
+    for name, session, score in (("", None, None), ("_s0", 0, 20.0), ("_s1", 1, 30.0)):
+        path = folder / f"cartpole_t0{name}_spec.json"
+        spec = json.loads(path.read_text())
+        spec["meta"] |= {"max_session": 2, "session": session}
+        path.write_text(json.dumps(spec))
+        if session is not None:
+            scalar = folder / f"info/cartpole_t0_s{session}_session_metrics_scalar_train.json"
+            scalar.write_text(json.dumps({"total_reward_ma": score}))
+    chosen = {
+        str(target.name): find_trained(target).paths.session
+        for target in (folder, folder / "cartpole_t0_spec.json", folder / "cartpole_t0_s0_spec.json")
+    }
+    assert chosen == {"run": 1, "cartpole_t0_spec.json": 1, "cartpole_t0_s0_spec.json": 0}
+    (folder / "info/cartpole_t0_s1_session_metrics_scalar_train.json").write_text('{"total_reward_ma": null}')
+    assert find_trained(folder).paths.session == 0  # NaN never ranks above a number
+
+
+def test_what_holds_no_trained_policy_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
+    for target in (tmp_path, tmp_path / "none", tmp_path / "none.json"):
+        with pytest.raises(LabError, match="no trained run here"):
+            slm_lab.load(target)
+    (tmp_path / "x_t0_spec.json").write_text("[]")
+    with pytest.raises(LabError, match="not the spec of a run"):
+        slm_lab.load(tmp_path)
+    folder = tmp_path / "run"
+    shutil.copytree(runs["cartpole"], folder)
+    (folder / "model/cartpole_t0_s0_ckpt-best.safetensors").unlink()
+    for target in (folder, folder / "cartpole_t0_s0_spec.json"):
+        with pytest.raises(LabError, match=r"no trained policy: there is no cartpole_t0_s0_ckpt-best\.safetensors"):
+            slm_lab.load(target)
+
+
+def test_a_damaged_policy_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs["cartpole"], folder)
+    (folder / "model/cartpole_t0_s0_ckpt-best.safetensors").write_bytes(b"x" * 100)
+    with pytest.raises(LabError, match="damaged or not a checkpoint"):
+        slm_lab.load(folder)
+
+
+def test_run_from_python_takes_a_mapping_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    spec = tiny("Random", env={"max_frame": 60})
+    result = slm_lab.run(spec)
+    assert result.predir.parent == Path("data")
+    assert result.trial is not None
+    assert result.trial.complete
+    Path("two.json").write_text(json.dumps({"one": spec, "two": spec, "_why": {}}))
+    with pytest.raises(LabError, match=r"holds 2 specs; say which one\. Known: one, two\."):
+        slm_lab.run("two.json")
+    assert slm_lab.run("two.json", "two", "dev", ["max_frame=30"]).predir.name.startswith("two_")
+    with pytest.raises(LabError, match=r"use slm_lab\.load"):
+        slm_lab.run(spec, mode="enjoy@data")

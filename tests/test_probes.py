@@ -1,0 +1,226 @@
+"""Each probe isolates one thing that can be wrong between an env and a weight, through the real training loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from probe_envs import Doomed
+from specs_for_tests import tiny_session, tiny_spec
+from torch import Tensor
+
+from slm_lab.agent.algorithm import ALGORITHMS
+from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay, OnPolicyReplay
+from slm_lab.experiment.session import Session
+from slm_lab.types import Array
+
+LEARNERS = [name for name, cls in ALGORITHMS.items() if cls.memory_kind is not None]
+CRITICS = [name for name, cls in ALGORITHMS.items() if cls.has_critic]
+HORIZON_KEY = {"PPO": "time_horizon"}  # of the others it is training_frequency
+
+# a value that is linear in the observation and plain gradient descent: the fixed point is exact and soon reached
+EXACT: dict[str, Any] = {
+    "agent.net.hid_layers": [],
+    "agent.net.optim_spec": {"name": "SGD", "lr": 0.25},
+    "agent.algorithm.entropy_coef_spec": None,
+}
+
+
+def train(name: str, env: str, horizon: int, updates: int, **overrides: Any) -> Session:
+    """A session of batches of `horizon` steps, each one gradient step for whoever takes minibatches."""
+    num_envs = overrides.pop("num_envs", 4)
+    frames = horizon * num_envs * updates
+    keys: dict[str, Any] = {
+        f"agent.algorithm.{HORIZON_KEY.get(name, 'training_frequency')}": horizon,
+        "meta.log_frequency": frames,
+    }
+    if name == "PPO":
+        keys["agent.algorithm.minibatch_size"] = horizon * num_envs
+    spec = tiny_spec(name, f"probe_envs:{env}", num_envs=num_envs, max_frame=frames, **{**keys, **overrides})
+    session = tiny_session(spec)
+    session.run()
+    assert session.clock.opt_step >= updates - 1
+    return session
+
+
+def learner(session: Session) -> Any:
+    return session.agent.algorithm.learner  # type: ignore[attr-defined]
+
+
+def values(session: Session, *obs: float) -> list[float]:
+    """V of observations of one number."""
+    values: Array = learner(session).values(torch.tensor(obs).unsqueeze(1))
+    return [float(value) for value in values]
+
+
+def one_hot_values(session: Session, states: int) -> list[float]:
+    """V of each state of a Discrete observation."""
+    values: Array = learner(session).values(torch.eye(states))
+    return [float(value) for value in values]
+
+
+def probability(session: Session, obs: float, action: int) -> float:
+    """Probability of an action, as the agent sees that observation."""
+    seen = session.agent.normalizer(np.array([[obs]])) if session.agent.normalizer else np.array([[obs]], np.float32)
+    with torch.no_grad():
+        dist = learner(session).dist(learner(session).net.policy(torch.from_numpy(seen)))
+        log_prob: Tensor = dist.log_prob(torch.tensor([action]))
+    return log_prob.exp().item()
+
+
+def stored(session: Session) -> dict[str, Array]:
+    """The rows the memory was last filled with, columns by name."""
+    memory = session.agent.memory
+    assert isinstance(memory, OnPolicyBatchReplay | OnPolicyReplay)
+    return memory.columns.views
+
+
+# values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_1_a_constant_reward_is_the_value(name: str, shared: bool) -> None:
+    session = train(name, "One", horizon=8, updates=30, **EXACT, **{"agent.net.shared": shared})
+    assert values(session, 0.0) == pytest.approx([1.0], abs=0.05)
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_2_a_value_depends_on_its_observation(name: str) -> None:
+    session = train(name, "Drawn", horizon=16, updates=40, **EXACT)
+    assert values(session, 1.0, -1.0) == pytest.approx([1.0, -1.0], abs=0.1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_3_a_later_reward_is_discounted(name: str, shared: bool) -> None:
+    keys = {"agent.algorithm.gamma": 0.5, "agent.net.shared": shared}
+    session = train(name, "Two", horizon=8, updates=60, **EXACT, **keys)
+    assert values(session, 0.0, 1.0) == pytest.approx([0.5, 1.0], abs=0.05)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_6_a_time_limit_is_not_an_end(name: str, lam: float) -> None:
+    keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": lam, "max_t": 5}
+    session = train(name, "Endless", horizon=20, updates=40, num_envs=2, **EXACT, **keys)
+    assert values(session, 0.0) == pytest.approx([2.0], abs=0.05)  # 1 / (1 - gamma)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_6_an_end_is_an_end(name: str, lam: float) -> None:
+    keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": lam}
+    session = train(name, "Five", horizon=20, updates=100, num_envs=2, **EXACT, **keys)
+    expected = [2 * (1 - 0.5**left) for left in (5, 4, 3, 2, 1)]  # 1.9375 ... 1
+    assert one_hot_values(session, 6)[:5] == pytest.approx(expected, abs=0.05)
+
+
+def bad_start(lam: float, gamma: float = 0.5, length: int = 5, first: float = -10.0) -> float:
+    """The one value v at which advantages of an episode sum to 0, with the trace cut at its time limit."""
+    # step j counts in the advantages of steps 1 ... j, with weights 1, g, g^2, ... for g = gamma lam;
+    # its error is r_j + gamma v - v
+    weight = [sum((gamma * lam) ** k for k in range(j)) for j in range(1, length + 1)]
+    rewards = [first] + [1.0] * (length - 1)
+    return sum(w * r for w, r in zip(weight, rewards, strict=True)) / ((1 - gamma) * sum(weight))
+
+
+def test_the_fixed_points_of_probe_6_are_those_worked_out_on_paper() -> None:
+    assert bad_start(lam=0.95) == pytest.approx(-0.80536, abs=1e-5)
+    assert bad_start(lam=1.0) == pytest.approx(-0.72868, abs=1e-5)
+    assert bad_start(lam=0.0) == pytest.approx(-2.4)
+
+
+@pytest.mark.parametrize("lam", [0.95, 1.0])
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_6_no_trace_leaks_into_the_next_episode(name: str, lam: float) -> None:
+    keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": lam, "max_t": 5, "env.first": -10.0}
+    session = train(name, "Endless", horizon=20, updates=40, num_envs=2, **EXACT, **keys)
+    assert values(session, 0.0) == pytest.approx([bad_start(lam)], abs=0.02)  # leaking gives -2.4
+
+
+def test_probe_6_plain_returns_stop_at_a_time_limit_too() -> None:
+    keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": None, "max_t": 5, "env.first": -10.0}
+    session = train("ActorCritic", "Endless", horizon=20, updates=60, num_envs=2, **EXACT, **keys)
+    assert values(session, 0.0) == pytest.approx([bad_start(lam=1.0)], abs=0.02)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_probe_7_a_reset_never_stands_beside_what_it_followed(name: str) -> None:
+    session = train(name, "Doomed", horizon=9, updates=3, num_envs=2, **EXACT, **{"agent.algorithm.gamma": 1.0})
+    rows = stored(session)
+    obs, after = rows["obs"].argmax(-1)[:9], rows["next_obs"].argmax(-1)[:9]
+    ended = rows["terminated"][:9] | rows["truncated"][:9]
+    assert ended.any()
+    assert not (obs == Doomed.Z).any()  # the terminal observation is never acted on
+    assert (after[ended] == Doomed.Z).all()  # it is the successor of the last row of an episode, not the reset
+    assert (after[~ended] == Doomed.Y).all()
+    assert not (after == Doomed.X).any()
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_7_the_value_before_death_is_its_reward(name: str) -> None:
+    session = train(name, "Doomed", horizon=8, updates=100, num_envs=2, **EXACT, **{"agent.algorithm.gamma": 1.0})
+    assert one_hot_values(session, 3)[: Doomed.Z] == pytest.approx([10.0, 1.0], abs=0.05)
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_probe_10_rewards_stay_with_their_env(name: str) -> None:
+    keys = {"agent.algorithm.gamma": 0.0}
+    session = train(name, "Numbered", horizon=9, updates=150, num_envs=4, **EXACT, **keys)
+    numbers = sorted(float(number) for number in session.env.obs.flatten())  # type: ignore[union-attr]
+    assert numbers[-1] - numbers[0] > 0.5
+    assert values(session, *numbers) == pytest.approx(numbers, abs=0.05)
+
+
+# policies ---------------------------------------------------------------------------------------------------------
+
+LEARNING: dict[str, Any] = {"agent.net.optim_spec": {"name": "Adam", "lr": 0.05}}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_probe_4_the_better_action_is_found(name: str) -> None:
+    session = train(name, "Choice", horizon=16, updates=40, **LEARNING)
+    assert probability(session, 0.0, 1) > 0.95
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_probe_5_the_better_action_depends_on_the_observation(name: str) -> None:
+    session = train(name, "Match", horizon=16, updates=60, **LEARNING)
+    assert probability(session, 1.0, 1) > 0.95
+    assert probability(session, -1.0, 0) > 0.95
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_probe_9_the_scale_of_observations_does_not_matter_once_normalised(name: str) -> None:
+    keys = {"normalize_obs": True, "env.scale": 1000.0, "env.shift": 5000.0}
+    session = train(name, "Match", horizon=16, updates=60, **LEARNING, **keys)
+    assert probability(session, 6000.0, 1) > 0.95
+    assert probability(session, 4000.0, 0) > 0.95
+
+
+CONTINUOUS: dict[str, Any] = {
+    "agent.net.log_std_init": 0.0,
+    "agent.net.hid_layers": [],
+    "agent.net.optim_spec": {"name": "Adam", "lr": 0.03},
+    "agent.algorithm.entropy_coef_spec": None,
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_probe_8_the_mean_finds_the_best_action_and_the_deviation_shrinks(name: str) -> None:
+    session = train(name, "Aim", horizon=32, updates=120, **CONTINUOUS)
+    assert session.agent.decide(np.zeros((1, 1), np.float32)).item() == pytest.approx(0.5, abs=0.05)
+    assert learner(session).net.log_std.item() < -0.5
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_probe_8_a_goal_out_of_reach_saturates_and_rewards_are_those_of_the_clipped_action(name: str) -> None:
+    session = train(name, "Aim", horizon=32, updates=80, **CONTINUOUS, **{"env.goal": 2.0})
+    assert session.agent.decide(np.zeros((1, 1), np.float32)).item() > 0.95
+    rows = stored(session)
+    action, reward = rows["action"][:32, :, 0], rows["reward"][:32]
+    assert (action > 1).any()  # stored as sampled; the env itself asserts that it got no such thing
+    assert np.allclose(reward, -((np.clip(action, -1, 1) - 2) ** 2), atol=1e-5)

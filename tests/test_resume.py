@@ -1,0 +1,269 @@
+"""A resumed run is the same run, bit for bit: in one process, and through kills of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+from run_helpers import (  # noqa: F401
+    ALGORITHM_SPECS,
+    EPISODES,
+    Program,
+    assert_equal,
+    assert_same_results,
+    files_of,
+    no_sinks,
+    only_run,
+    read_table,
+    run_tiny,
+    session,
+    start_program,
+    state_of,
+    tiny,
+    tiny_spec,
+    wait_for,
+    write_spec,
+)
+
+from slm_lab.agent.algorithm import ALGORITHMS
+from slm_lab.experiment import checkpoint
+from slm_lab.experiment.paths import Kind, Paths
+from slm_lab.experiment.session import Session
+from slm_lab.spec.schema import Spec
+
+ENVS = ("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "Hopper-v5")
+KEY, OTHER = (3, 0, 1), (1000, 2, 5)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "whole episodes": {"memory": EPISODES, "algorithm": {"time_horizon": 2}},
+    "rigorous eval": {"meta": {"rigorous_eval": 2}},
+    "separate learning rates by torch": {
+        "net": {"lr_scheduler_spec": {"name": "StepLR", "step_size": 2, "gamma": 0.5}, "critic_clip_grad_val": None}
+    },
+    "one env": {
+        "env": {"num_envs": 1, "max_frame": 150},
+        "algorithm": {"minibatch_size": 8},
+        "meta": {"log_frequency": 25},
+    },
+    "rows off the grid": {"env": {"max_frame": 310}, "meta": {"log_frequency": 70}},
+    "checks": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than all the rest."""
+    monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
+
+
+def build(spec: Spec, key: tuple[int, int, int], folder: Path, variant: str) -> Session:
+    return session(spec, key, folder, checks=variant == "checks")
+
+
+def open_episodes(one: Session) -> int:
+    """Envs that are in mid-episode."""
+    state = one.env.state_dict()
+    while "engine" not in state:
+        state = state["env"]
+    return sum(slot["actions"] is not None for slot in state["engine"]["slots"])
+
+
+def resumed(spec: Spec, folder: Path, at: int, variant: str) -> Session:
+    """A session stopped at a frame, and its rest run by one that was built for another seed."""
+    first = build(spec, KEY, folder, variant)
+    first.run(until=at)
+    assert first.clock.frame == at
+    assert at % 2 == 1
+    assert open_episodes(first) > 0
+    if first.agent.memory is not None:
+        assert first.agent.memory.state_dict()["cursor"] > 0  # in mid-rollout
+    first.close()
+    second = build(spec, OTHER, folder, variant)
+    assert second.resume()
+    second.key = KEY  # evaluation draws its seeds from it
+    assert second.clock.frame == at
+    second.run()
+    return second
+
+
+def assert_resume_is_exact(spec: Spec, tmp_path: Path, variant: str = "") -> None:
+    straight = build(spec, KEY, tmp_path / "straight", variant)
+    straight.run()
+    at = 37 * spec.env.num_envs if spec.env.num_envs > 1 else 77
+    second = resumed(spec, tmp_path / "resumed", at, variant)
+    assert_equal(state_of(second), state_of(straight))
+    kinds: tuple[Kind, Kind] = ("train", "eval")
+    for kind in kinds:
+        ours, theirs = (read_table(files_of(one).session_table(kind)) for one in (second, straight))
+        pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    assert_equal(checkpoint.load(files_of(second).best), checkpoint.load(files_of(straight).best), "best")
+    straight.close()
+    second.close()
+
+
+def test_every_algorithm_has_a_tiny_spec() -> None:
+    assert ALGORITHM_SPECS.keys() == ALGORITHMS.keys()
+
+
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_resume_is_exact(algorithm: str, env: str, tmp_path: Path) -> None:
+    spec = tiny_spec(algorithm, env)
+    assert spec.env.normalize_obs == spec.env.normalize_reward == (env in ("Pendulum-v1", "Hopper-v5"))
+    assert_resume_is_exact(spec, tmp_path)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_resume_is_exact_with(variant: str, tmp_path: Path) -> None:
+    assert_resume_is_exact(tiny_spec("PPO", "CartPole-v1", **VARIANTS[variant]), tmp_path, variant)
+
+
+def test_saving_does_not_change_what_follows(tmp_path: Path) -> None:
+    spec = tiny_spec("PPO", "Pendulum-v1")
+    straight, saving = session(spec, KEY), session(spec, KEY, tmp_path, every=0)  # a checkpoint at every row
+    straight.run()
+    saving.run()
+    assert_equal(state_of(saving), state_of(straight))
+
+
+def test_a_resumed_run_can_be_resumed_again_at_any_frame(tmp_path: Path) -> None:
+    spec = tiny_spec("ActorCritic", "Hopper-v5")
+    straight = session(spec, KEY, tmp_path / "straight")
+    straight.run()
+    for i, at in enumerate((3, 60, 61, 63, 177, 297)):
+        part = session(spec, (50 + i, 0, 0), tmp_path / "parts") if i else session(spec, KEY, tmp_path / "parts")
+        assert part.resume() == (i > 0)
+        part.run(until=at)
+        part.close()
+    last = session(spec, OTHER, tmp_path / "parts")
+    assert last.resume()
+    last.run()
+    assert_equal(state_of(last), state_of(straight))
+    pd.testing.assert_frame_equal(
+        read_table(files_of(last).session_table("train")), read_table(files_of(straight).session_table("train"))
+    )
+
+
+# the command line, killed
+
+
+def killable(sessions: int) -> dict[str, Any]:
+    """A run of some seconds."""
+    return tiny(
+        "PPO",
+        algorithm={"time_horizon": 32, "minibatch_size": 64, "training_epoch": 4},
+        env={"num_envs": 4, "max_frame": 12_000, "max_t": 500},
+        meta={"max_session": sessions, "log_frequency": 400},
+    )
+
+
+@dataclass
+class Kit:
+    """A spec file, where its runs go, and the folder of the run that was never interrupted."""
+
+    file: Path
+    data: Path
+    straight: Path
+
+    def start(self, mode: str) -> Program:
+        output = self.data.parent / f"{self.data.name}.txt"
+        every = ["--checkpoint-every", "0.2", "--data-dir", str(self.data)]
+        return start_program(["run", *every, str(self.file), "tiny", mode], output)
+
+    def frames(self) -> list[int]:
+        """Frame of the newest checkpoint of each session, 0 where there is none."""
+        paths = [Paths(path.parent, "tiny") for path in self.data.glob("*/tiny_t0_spec.json")]
+        planned = json.loads(self.file.read_text())["tiny"]["meta"]["max_session"]
+        return [p.for_session(k).newest_frame() or 0 for p in paths for k in range(planned)] or [0] * planned
+
+    def wait_for_progress(self, program: Program) -> None:
+        """Until every session has written a new checkpoint."""
+        before = self.frames()
+
+        def advanced() -> bool:
+            assert program.process.exitcode is None, f"ended too early:\n{program.text()}"
+            return all(now > then for now, then in zip(self.frames(), before, strict=True))
+
+        wait_for(advanced, "a new checkpoint")
+
+
+def kit(tmp_path: Path, sessions: int) -> Kit:
+    spec = killable(sessions)
+    straight = run_tiny(tmp_path / "straight", spec, jobs=2).predir
+    return Kit(write_spec(tmp_path, spec), tmp_path / "data", straight)
+
+
+def assert_clean_end(program: Program) -> None:
+    """No traceback, and no process of ours is left."""
+    wait_for(lambda: not program.left(), "the end of every process", 30)
+    assert "Traceback" not in program.text()
+
+
+def test_a_run_killed_at_any_moment_comes_to_the_same_results(tmp_path: Path) -> None:
+    ours, rng = kit(tmp_path, 1), random.Random(0)
+    for i, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL)):
+        program = ours.start("train@latest" if i else "train")
+        ours.wait_for_progress(program)
+        time.sleep(rng.uniform(0, 0.25))
+        saved = ours.frames()
+        os.kill(program.pid, number)
+        code = program.wait()
+        if code == 0:  # it was at its end already
+            break
+        assert code == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+        if number != signal.SIGKILL:
+            assert ours.frames() > saved
+            assert_clean_end(program)
+    assert i >= 2
+    program = ours.start("train@latest")
+    assert program.wait() == 0, program.text()
+    assert_same_results(only_run(ours.data), ours.straight)
+
+
+def test_sessions_in_processes_of_their_own_survive_every_kind_of_kill(tmp_path: Path) -> None:
+    ours = kit(tmp_path, 2)
+
+    program = ours.start("train")
+    ours.wait_for_progress(program)
+    survivor, victim = program.sessions()
+    victim.kill()
+    wait_for(lambda: "Session 1 crashed: its process ended with exit code -9" in program.text(), "a report")
+    saved = ours.frames()
+    os.kill(program.pid, signal.SIGKILL)
+    assert program.wait() == -9
+    psutil.wait_procs([survivor], timeout=30)
+    wait_for(lambda: not program.left(), "the end of the session whose parent was killed", 30)
+    assert ours.frames()[0] > saved[0]
+
+    program = ours.start("train@latest")
+    ours.wait_for_progress(program)
+    program.sessions()
+    os.kill(program.pid, signal.SIGTERM)
+    assert program.wait() == 143
+    assert_clean_end(program)
+
+    program = ours.start("train@latest")
+    ours.wait_for_progress(program)
+    program.sessions()
+    program.signal_group(signal.SIGINT)
+    assert program.wait() == 130
+    assert_clean_end(program)
+    assert "crashed" not in program.text().split("continuing")[-1]
+
+    program = ours.start("train@latest")
+    ours.wait_for_progress(program)
+    program.sessions()
+    program.signal_group(signal.SIGKILL)
+    assert program.wait() == -9
+
+    program = ours.start("train@latest")
+    assert program.wait() == 0, program.text()
+    assert_same_results(only_run(ours.data), ours.straight)
