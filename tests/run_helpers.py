@@ -23,11 +23,11 @@ from loguru import logger
 
 from slm_lab.agent.plan import plan_agent
 from slm_lab.experiment import checkpoint
+from slm_lab.experiment.child import PRELOAD
 from slm_lab.experiment.control import RunOptions, RunResult
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.run import run
 from slm_lab.experiment.session import Options, Session
-from slm_lab.experiment.trial import PRELOAD
 from slm_lab.spec.load import from_mapping
 from slm_lab.spec.schema import Spec
 

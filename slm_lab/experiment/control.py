@@ -13,13 +13,14 @@ from rich.console import Console
 
 from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
+from slm_lab.experiment.child import warm_up
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.progress import summary
 from slm_lab.experiment.record import git_state, machine, versions
 from slm_lab.experiment.session import Options
-from slm_lab.experiment.trial import Trial, TrialOptions, TrialResult, summary_rows, warm_up
+from slm_lab.experiment.trial import Trial, TrialOptions, TrialResult, summary_rows
 from slm_lab.lib.cores import cores
 from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.lib.io import read_json, write_json

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import deque
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any
 
 import pandas as pd
 from loguru import logger
 
 from slm_lab.experiment import analysis
+from slm_lab.experiment.child import Child, start
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.plot import trial_graphs
 from slm_lab.experiment.progress import Status, SummaryRow
 from slm_lab.experiment.session import Options, Stop
-from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, Task, run_session, serve, signals
+from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, Task, run_session, signals
+from slm_lab.lib.errors import RunError
 from slm_lab.lib.io import read_json, write_json
 from slm_lab.lib.log import also_to
-from slm_lab.lib.process import without_main
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
 
-# the last three are what torch.optim, TensorBoard and the graphs import when first used: seconds for every session
-PRELOAD = ["slm_lab.experiment.worker", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg"]
 PATIENCE = 120.0  # seconds a session may take to write its checkpoint and end, once asked
 
 
@@ -62,38 +56,6 @@ class TrialResult:
         return self.done == self.planned
 
 
-def _session_context() -> Any:
-    """How session processes start: from a clean server that has imported torch once, where the system has one."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    return context
-
-
-def warm_up() -> None:
-    """Let the server that sessions start from do its imports now, while this process is still busy with its own."""
-    if _session_context().get_start_method() == "forkserver":
-        forkserver.ensure_running()
-
-
-@dataclass
-class Child:
-    """A session's process and the pipe it talks through."""
-
-    process: BaseProcess
-    pipe: Connection
-
-    def ask_to_end(self, reason: str) -> None:
-        """Through the pipe: unlike a signal it also reaches a process that is not ready to listen yet."""
-        with suppress(OSError):  # it has ended already
-            self.pipe.send(reason)
-
-    def kill(self) -> None:
-        if self.process.is_alive():
-            self.process.kill()
-
-
 @dataclass
 class Trial:
     """Runs the sessions that are not finished yet."""
@@ -105,7 +67,6 @@ class Trial:
     stop: Stop = field(default_factory=Stop)
     failures: dict[int, str] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)  # sessions that said how they ended
-    context: Any = field(default_factory=_session_context)
 
     def run(self) -> TrialResult:
         """Run to the end or to a signal; sum up whatever is finished."""
@@ -158,9 +119,7 @@ class Trial:
         try:
             while running or (queue and not self.stop.reason):
                 while queue and len(running) < self.options.jobs and not self.stop.reason:
-                    k = queue.popleft()
-                    running[k] = self._start(k)
-                    self.display.status(k, "running")
+                    self._start(queue.popleft(), running)
                 if self.stop.reason and asked_at is None:
                     asked_at = time.monotonic()
                     for child in running.values():
@@ -173,13 +132,12 @@ class Trial:
             for child in running.values():
                 child.kill()
 
-    def _start(self, session: int) -> Child:
-        ours, theirs = self.context.Pipe()
-        process = self.context.Process(target=serve, args=(self.task(session), theirs), name=f"session {session}")
-        with without_main():
-            process.start()
-        theirs.close()
-        return Child(process, ours)
+    def _start(self, session: int, running: dict[int, Child]) -> None:
+        try:
+            running[session] = start(self.task(session))
+            self.display.status(session, "running")
+        except RunError as error:
+            self._fail(session, str(error), "")
 
     def _listen(self, running: dict[int, Child]) -> None:
         """Take in what sessions say, for a moment; forget those that ended."""

@@ -72,6 +72,7 @@ class FailedMessage:
 
 Message = RowMessage | LogMessage | DoneMessage | FailedMessage
 Send = Callable[[Message], None]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_session(task: Task, send: Send, stop: Stop) -> None:
@@ -127,6 +128,7 @@ def serve(task: Task, pipe: Connection) -> None:
     configure_worker(task.log_level, task.paths.session_log, lambda level, text: send(LogMessage(level, text)))
     threading.Thread(target=_watch_parent, args=(pipe, stop), daemon=True).start()
     with signals(stop):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked until somebody listens, see child.py
         run_session(task, send, stop)
     pipe.close()
 
@@ -151,7 +153,7 @@ def signals(stop: Stop) -> Iterator[Stop]:
         signal.signal(number, before[number])
         stop(signal.Signals(number).name)
 
-    for wanted in (signal.SIGINT, signal.SIGTERM):
+    for wanted in SIGNALS:
         before[wanted] = signal.signal(wanted, handle)
     try:
         yield stop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from slm_lab.agent.algorithm.losses import PercentileScale, TargetScale, policy_
 from slm_lab.agent.algorithm.returns import bootstrapped_returns, gae
 from slm_lab.agent.net.optim import make_loss
 from slm_lab.lib.errors import SpecError
-from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import Act, Array, Batch, Cadence, Memory, Metrics, Spaces
+from slm_lab.types import Batch, Cadence, Memory, Metrics, Spaces
 
 
 class ActorCriticSpec(PolicyGradientSpec):
@@ -56,7 +55,7 @@ class ActorCritic(Algorithm):
     def __init__(self, spec: ActorCriticSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.actor = self.learner = ActorCriticLearner(spec, plan, spaces, key)
         self.notes, self.optim = self.learner.notes, self.learner.optim
         self.v_scale, self.adv_scale = TargetScale(), PercentileScale()
         self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
@@ -72,12 +71,6 @@ class ActorCritic(Algorithm):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         n_step = self.spec.num_step_returns if self.spec.lam is None else None
         return Cadence(n_step or self.spec.training_frequency or 1, unit)
-
-    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        return self.learner.act(obs, frame, rng)
-
-    def best(self, obs: Any) -> Array:
-        return self.learner.best(obs)
 
     def update(self, memory: Memory, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -55,6 +55,13 @@ class NetPlan:
     critic: NetSpec | None = None
 
 
+class Actor(Protocol):
+    """What decides: the part of an algorithm that acting needs."""
+
+    def act(self, obs: Any, frame: int, rng: Rng) -> Act: ...
+    def best(self, obs: Any) -> Array: ...
+
+
 class Algorithm(ABC):
     """Learns from a memory and decides. Knows spaces, nets and frames; no env, file, clock or mode."""
 
@@ -66,6 +73,7 @@ class Algorithm(ABC):
     extra: ClassVar[Mapping[str, Shape]] = {}  # what act() adds to the memory, beside the action
     logs: ClassVar[tuple[str, ...]] = ()  # metrics that are columns of the table
 
+    actor: Actor
     nets: nn.ModuleDict
     optim: Optim | None = None
 
@@ -82,13 +90,13 @@ class Algorithm(ABC):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         """When to update, in the unit the memory counts."""
 
-    @abstractmethod
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
         """Actions for N observations, exploring."""
+        return self.actor.act(obs, frame, rng)
 
-    @abstractmethod
     def best(self, obs: Any) -> Array:
         """The most likely actions for N observations, as the env gets them."""
+        return self.actor.best(obs)
 
     @abstractmethod
     def update(self, memory: Memory, frame: int) -> Metrics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,10 +24,9 @@ from slm_lab.agent.algorithm.losses import (
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.net.optim import make_loss
 from slm_lab.lib.errors import SpecError
-from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Float, Int
 from slm_lab.spec.schema import Schedule
-from slm_lab.types import Act, Array, Batch, Cadence, Memory, Metrics, Spaces
+from slm_lab.types import Batch, Cadence, Memory, Metrics, Spaces
 
 
 class PPOSpec(PolicyGradientSpec):
@@ -72,7 +71,7 @@ class PPO(Algorithm):
     def __init__(self, spec: PPOSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.actor = self.learner = ActorCriticLearner(spec, plan, spaces, key)
         self.notes, self.optim = self.learner.notes, self.learner.optim
         self.v_scale, self.adv_scale = TargetScale(), PercentileScale()
         self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
@@ -89,12 +88,6 @@ class PPO(Algorithm):
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.time_horizon * self.spec.num_unrolls, unit)
-
-    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        return self.learner.act(obs, frame, rng)
-
-    def best(self, obs: Any) -> Array:
-        return self.learner.best(obs)
 
     def update(self, memory: Memory, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner

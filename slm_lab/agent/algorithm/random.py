@@ -24,31 +24,35 @@ class RandomSpec(AlgorithmSpec):
     training_frequency: Int = Field(1, ge=1, description="accepted, nothing is trained")
 
 
+class RandomActor:
+    """Samples the action space, one action for each env that asks: evaluation may have fewer than training."""
+
+    def __init__(self, spaces: Spaces, rng: Rng) -> None:
+        self.spaces, self.rng = spaces, rng
+
+    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
+        rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+        action = random_actions(self.spaces, rows, rng.torch).numpy()
+        return Act(action, action, {})
+
+    def best(self, obs: Any) -> Array:
+        return self.act(obs, 0, self.rng).env_action
+
+
 class Random(Algorithm):
-    """Samples the action space; has no nets and stores nothing."""
+    """Has no nets and stores nothing."""
 
     Spec = RandomSpec
     memory_kind = None
 
     def __init__(self, spec: RandomSpec, plan: NetPlan | None, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
-        self.spec, self.spaces = spec, spaces
+        self.spec = spec
+        self.actor = RandomActor(spaces, self.rng)
         self.nets = nn.ModuleDict()
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(1, unit)
 
-    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        action = random_actions(self.spaces, _rows(obs), rng.torch).numpy()
-        return Act(action, action, {})
-
-    def best(self, obs: Any) -> Array:
-        return random_actions(self.spaces, _rows(obs), self.rng.torch).numpy()
-
     def update(self, memory: Memory, frame: int) -> Metrics:
         return {"loss": math.nan, "opt_steps": 0}
-
-
-def _rows(obs: Any) -> int:
-    """How many envs are asked for: evaluation may have fewer than training."""
-    return len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,9 +13,8 @@ from slm_lab.agent.algorithm.actor import ActorCriticLearner
 from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, PolicyGradientSpec
 from slm_lab.agent.algorithm.losses import policy_gradient, standardize
 from slm_lab.agent.algorithm.returns import episode_returns
-from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Int
-from slm_lab.types import Act, Array, Cadence, Memory, Metrics, Spaces
+from slm_lab.types import Cadence, Memory, Metrics, Spaces
 
 
 class ReinforceSpec(PolicyGradientSpec):
@@ -44,18 +43,12 @@ class Reinforce(Algorithm):
     def __init__(self, spec: ReinforceSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.actor = self.learner = ActorCriticLearner(spec, plan, spaces, key)
         self.notes, self.optim = self.learner.notes, self.learner.optim
         self.nets = nn.ModuleDict({"net": self.learner.net})
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.training_frequency, unit)
-
-    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        return self.learner.act(obs, frame, rng)
-
-    def best(self, obs: Any) -> Array:
-        return self.learner.best(obs)
 
     def update(self, memory: Memory, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
