@@ -28,6 +28,7 @@ from slm_lab.experiment.control import RunOptions, RunResult
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.run import run
 from slm_lab.experiment.session import Options, Session
+from slm_lab.experiment.worker import SIGNALS
 from slm_lab.spec.load import from_mapping
 from slm_lab.spec.schema import Spec
 
@@ -246,6 +247,7 @@ def _enter(arguments: list[str], output: Path, modules: Path | None) -> None:
         os.dup2(file.fileno(), 2)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # our server may have been started for sessions
     if modules is not None:
         sys.path.insert(0, str(modules))
     main(arguments)

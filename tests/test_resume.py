@@ -228,6 +228,7 @@ def test_a_run_killed_at_any_moment_comes_to_the_same_results(tmp_path: Path) ->
     assert_same_results(only_run(ours.data), ours.straight)
 
 
+@pytest.mark.timeout(600)
 def test_sessions_in_processes_of_their_own_survive_every_kind_of_kill(tmp_path: Path) -> None:
     ours = kit(tmp_path, 2)
 
@@ -254,6 +255,14 @@ def test_sessions_in_processes_of_their_own_survive_every_kind_of_kill(tmp_path:
     ours.wait_for_progress(program)
     program.sessions()
     program.signal_group(signal.SIGINT)
+    assert program.wait() == 130
+    assert_clean_end(program)
+    assert "crashed" not in program.text().split("continuing")[-1]
+
+    program = ours.start("train@latest")
+    wait_for(lambda: "continuing" in program.text().split("Trial 0 incomplete")[-1], "the start")
+    program.sessions()
+    program.signal_group(signal.SIGINT)  # before any session listens
     assert program.wait() == 130
     assert_clean_end(program)
     assert "crashed" not in program.text().split("continuing")[-1]

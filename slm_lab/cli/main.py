@@ -6,6 +6,7 @@ Nothing here imports torch until a command needs it.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -118,6 +119,8 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code."""
     words = with_command(sys.argv[1:] if arguments is None else arguments)
+    # `module:Class` may lie beside the spec one works on; last, so that it shadows nothing
+    sys.path.append(os.getcwd())
     sys.exit(guarded(lambda: app(words, prog_name="slm-lab"), debug="--debug" in words))
 
 

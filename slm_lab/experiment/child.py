@@ -37,7 +37,7 @@ class Child:
 
 
 def warm_up() -> Any:
-    """Let the server that sessions start from do its imports, where the system has one; the context to start them in."""
+    """Let the server that sessions start from do its imports, where the system has one; gives the way to start them."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")

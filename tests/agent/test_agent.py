@@ -92,6 +92,20 @@ def test_deciding_is_repeatable_and_changes_nothing(name: str, env: str) -> None
     assert any(not np.array_equal(sampled[0], other) for other in sampled[2:])
 
 
+@pytest.mark.parametrize("norm", ["batch_norm", "layer_norm"])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "Random"])
+def test_nets_with_norms_train_in_a_single_env_and_decide_without_changing(name: str, norm: str) -> None:
+    keys: dict[str, Any] = {f"agent.net.{norm}": True, "num_envs": 1, "max_frame": 96}
+    if name == "PPO":
+        keys["agent.algorithm.minibatch_size"] = 15  # leaves a last minibatch of one row
+    session = session_of(name, **keys)
+    session.run()
+    assert session.clock.opt_step >= 3
+    before = copy.deepcopy(session.agent.state_dict())
+    assert np.array_equal(session.agent.decide(session.env.obs), session.agent.decide(session.env.obs))
+    assert equal(session.agent.state_dict(), before)
+
+
 def test_evaluation_uses_the_end_of_every_schedule() -> None:
     schedule = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.0, "end_step": 10_000}
     keys = {"agent.algorithm.action_policy": "epsilon_greedy", "agent.algorithm.explore_var_spec": schedule}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import os
@@ -246,6 +247,26 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OSError, match="No space left"):
         save(tmp_path / "a", {"frame": 2})
     monkeypatch.undo()
+    assert load(tmp_path / "a") == {"frame": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+class FullDisk(io.FileIO):
+    """A file that takes the first bytes and then no more."""
+
+    def write(self, content: Any) -> int:
+        super().write(bytes(content)[:50])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_fills_up_in_mid_file_leaves_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "a", {"frame": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr("slm_lab.lib.io.open", FullDisk, raising=False)
+        with pytest.raises(OSError, match="No space left"):
+            save(tmp_path / "a", {"frame": 2})
     assert load(tmp_path / "a") == {"frame": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from run_helpers import assert_equal, no_sinks, session, state_of, tiny_spec  # noqa: F401
 
+from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.experiment.evaluate import evaluate, play
 from slm_lab.experiment.session import Session
 from slm_lab.types import Spaces, Step
@@ -40,6 +41,14 @@ def test_evaluating_changes_nothing_of_the_training(trained: Session, determinis
 @pytest.mark.parametrize("episodes", [1, 2, 3, 5])
 def test_there_are_as_many_returns_as_episodes_asked_for(trained: Session, episodes: int) -> None:
     assert len(returns(trained, episodes=episodes)) == episodes
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_can_be_evaluated_in_fewer_envs_than_it_trains_in(algorithm: str, deterministic: bool) -> None:
+    one = session(tiny_spec(algorithm))
+    assert one.spec.env.num_envs == 3
+    assert len(returns(one, episodes=2, deterministic=deterministic)) == 2
 
 
 def test_returns_are_raw_and_of_whole_episodes(trained: Session) -> None:

@@ -106,6 +106,14 @@ def test_sampled_actions_vary_and_are_the_same_for_every_load(runs: dict[str, Pa
     assert sample() == first
 
 
+def test_an_agent_without_nets_can_be_loaded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    folder = run_tiny(tmp_path, tiny("Random", env={"max_frame": 60})).predir
+    assert slm_lab.load(folder).act(np.zeros(4, np.float32)) in (0, 1)
+    assert len(enjoy(find_trained(folder), episodes=2, deterministic=False, render=False)) == 2
+
+
 def test_enjoy_gives_the_returns_of_acting_by_hand_and_changes_nothing(runs: dict[str, Path]) -> None:
     folder = runs["pendulum"]
     before = contents(folder)
