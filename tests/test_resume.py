@@ -46,7 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "whole episodes": {"memory": EPISODES, "algorithm": {"time_horizon": 2}},
     "rigorous eval": {"meta": {"rigorous_eval": 2}},
     "separate learning rates by torch": {
-        "net": {"lr_scheduler_spec": {"name": "StepLR", "step_size": 2, "gamma": 0.5}, "critic_clip_grad_val": None}
+        "net": {"lr_scheduler_spec": {"name": "StepLR", "step_size": 1, "gamma": 0.5}, "critic_clip_grad_val": None}
     },
     "one env": {
         "env": {"num_envs": 1, "max_frame": 150},

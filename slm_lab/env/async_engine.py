@@ -21,6 +21,7 @@ from slm_lab.env.slot import Slot
 from slm_lab.env.spaces import ObsCodec, mask_size
 from slm_lab.lib.cores import cores
 from slm_lab.lib.errors import RunError
+from slm_lab.lib.process import without_main
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Obs, Shape, State
 
@@ -155,7 +156,8 @@ class AsyncEngine:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, spec, seeds, first, shared), daemon=True)
-        process.start()
+        with without_main():
+            process.start()
         theirs.close()  # so that a dead worker reads as the end of its pipe
         self._pipes.append(ours)
         self._processes.append(process)

@@ -48,8 +48,8 @@ def find(name: str) -> Source:
 def _import(name: str) -> ModuleType:
     try:
         return import_module(name)
-    except ImportError as error:
-        raise SpecError(f"env.name: cannot import {name!r}: {error}.") from None
+    except Exception as error:  # whatever a module does when it is first run
+        raise SpecError(f"env.name: cannot import {name!r}: {type(error).__name__}: {error}.") from error
 
 
 def _creator(registration: Registration) -> Callable[..., Env]:

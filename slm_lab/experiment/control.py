@@ -80,6 +80,12 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
     threads = saved.meta.record.get("threads", 1)
     if options.threads not in (None, threads):
         notes.append(f"--threads: this run keeps the {threads} it was started with, for sums depend on it.")
+    before, now = saved.meta.record.get("versions", {}), versions()
+    notes.extend(
+        f"{name} was {before[name]} when this run started and is {now.get(name)} now: numbers may differ."
+        for name in before
+        if before[name] != now.get(name)
+    )
     paths.make_folders()
     return _run(spec, paths, mode, options, replace(loaded, notes=notes), logging, resume=True)
 

@@ -66,6 +66,8 @@ def checked(level: str) -> str:
 def _add_file(level: str, file: Path) -> int:
     make_folder(file.parent)
     try:
-        return logger.add(file, level=level, format=FORMAT, diagnose=False, encoding="utf-8")
+        # loguru reads {braces} in a path as its own
+        escaped = str(file).replace("{", "{{").replace("}", "}}")
+        return logger.add(escaped, level=level, format=FORMAT, diagnose=False, encoding="utf-8")
     except OSError as error:
         raise LabError(f"{file}: cannot write this log: {error.strerror or error}") from None

@@ -37,7 +37,7 @@ def test_what_can_be_made_passes(name: str, kwargs: dict[str, Any]) -> None:
         ("HalfCheetah", r"unknown env 'HalfCheetah'. Did you mean 'HalfCheetah-v5'\?"),
         ("gymnasium:LunarLander-v9", r"Did you mean 'LunarLander-v3'\?"),
         ("tiny_envs:CountDown", r"unknown env 'tiny_envs:CountDown'. Did you mean 'Countdown'\?"),
-        ("no_such_module:Env-v0", r"^env.name: cannot import 'no_such_module': No module named"),
+        ("no_such_module:Env-v0", r"^env.name: cannot import 'no_such_module': ModuleNotFoundError: No module named"),
         ("ALE/Pong-v5", r"^env.name: 'ALE/Pong-v5': Atari support is not installed"),
         ("playground/CheetahRun", r"MuJoCo Playground support is not installed"),
     ],

@@ -51,6 +51,8 @@ class TargetScale(nn.Module):
 
     def update(self, x: Tensor) -> None:
         """Merge a batch into the running moments (Chan et al. 1979)."""
+        if not torch.isfinite(x).all():  # the step will be skipped; what was learnt of the scale stays
+            return
         batch, n = x.double(), x.numel()
         delta, total = batch.mean() - self.mean, self.count + n
         self.m2 += ((batch - batch.mean()) ** 2).sum() + delta**2 * self.count * n / total
@@ -75,6 +77,8 @@ class PercentileScale(nn.Module):
 
     def forward(self, adv: Tensor) -> Tensor:
         """Update from a minibatch [B] and scale it."""
+        if not torch.isfinite(adv).all():
+            return adv
         low, high = torch.quantile(adv, torch.tensor([0.05, 0.95], dtype=adv.dtype, device=adv.device))
         self.low.lerp_(low, 1 - self.DECAY)
         self.high.lerp_(high, 1 - self.DECAY)

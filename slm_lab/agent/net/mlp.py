@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -19,7 +19,9 @@ class MLPNetSpec(NetSpec):
 
     inert: ClassVar = NetSpec.inert | {"normalize": "MLPNet takes no images to divide by 255"}
 
-    hid_layers: list[Int] = Field(description="widths of the hidden layers, e.g. [64, 64]; may be empty")
+    hid_layers: list[Annotated[Int, Field(ge=1)]] = Field(
+        description="widths of the hidden layers, e.g. [64, 64]; may be empty"
+    )
     layer_norm: bool = Field(False, description="LayerNorm after each linear layer")
     batch_norm: bool = Field(False, description="BatchNorm after each linear layer")
 

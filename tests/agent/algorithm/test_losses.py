@@ -140,3 +140,14 @@ def test_scales_are_saved_with_the_nets(cls: type[TargetScale] | type[Percentile
     second.load_state_dict(first.state_dict())
     assert all(torch.equal(a, b) for a, b in zip(first.buffers(), second.buffers(), strict=True))
     assert any(buffer.abs().sum() > 0 for buffer in second.buffers())
+
+
+def test_a_batch_that_is_not_finite_leaves_the_scales_as_they_were() -> None:
+    targets, advantages = TargetScale(), PercentileScale()
+    targets.update(torch.tensor([0.0, 8.0]))  # deviation 4
+    advantages(torch.tensor([-100.0, 100.0]))
+    low, high = advantages.low.clone(), advantages.high.clone()
+    targets.update(torch.tensor([0.0, math.nan]))
+    advantages(torch.tensor([0.0, math.inf]))
+    assert targets() == 4.0
+    assert (advantages.low, advantages.high) == (low, high)
