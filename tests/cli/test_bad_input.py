@@ -84,7 +84,7 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an unknown module": (
         tiny(env={"name": "nowhere:Env"}),
-        "env.name: cannot import 'nowhere': No module named 'nowhere'.",
+        "env.name: cannot import 'nowhere': ModuleNotFoundError: No module named 'nowhere'.",
     ),
     "an unknown optimiser": (
         tiny(net={"optim_spec": {"name": "Adm"}}),
