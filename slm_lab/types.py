@@ -6,7 +6,7 @@ leading N are numpy, batches are torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 Obs = Array | dict[str, Array]  # one array [N, ...], or one per entry of a Dict observation
 State = dict[
     str, Any
-]  # nested dicts and lists of arrays, tensors, numbers, strings, booleans and None: what a checkpoint holds
+]  # nested dicts and lists of arrays, tensors, numbers, strings, booleans, None and Rows: what a checkpoint holds
 Metrics = dict[str, float]  # what an update reports; "loss" and "opt_steps" are always there
 Shape = tuple[int, ...]
 ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary"]
@@ -71,6 +71,19 @@ class Act(NamedTuple):
     env_action: Array
     action: Array
     extra: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows start <= row < stop of a memory that only grows at one end: each is saved once, see experiment.chunks.
+
+    `parts(first)` gives the rows from `first` on as pieces (number of its first row, arrays with a leading row dim).
+    """
+
+    name: str
+    start: int
+    stop: int
+    parts: Callable[[int], Iterator[tuple[int, dict[str, Array]]]]
 
 
 class Cadence(NamedTuple):
@@ -171,11 +184,17 @@ class VecEnv(Protocol):
     def load_state_dict(self, state: State) -> None: ...
 
 
-class Memory(Protocol):
+class Lessons(Protocol):
+    """What an algorithm learns from: batches, and somebody to tell how wrong it was about their rows [B]."""
+
+    def sample(self) -> Batch: ...
+    def feedback(self, batch: Batch, error: Tensor) -> None: ...
+
+
+class Memory(Lessons, Protocol):
     """Stores experience and says when there is enough of it; knows nothing of who asks."""
 
     def add(self, obs: Obs, act: Act, step: Step) -> None: ...
     def ready(self) -> bool: ...
-    def sample(self) -> Batch: ...
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: State) -> None: ...

@@ -21,6 +21,7 @@ import pytest
 import torch
 from loguru import logger
 
+from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.agent.plan import plan_agent
 from slm_lab.experiment import checkpoint
 from slm_lab.experiment.child import PRELOAD
@@ -31,6 +32,7 @@ from slm_lab.experiment.session import Options, Session
 from slm_lab.experiment.worker import SIGNALS
 from slm_lab.spec.load import from_mapping
 from slm_lab.spec.schema import Spec
+from slm_lab.types import Rows
 
 torch.set_num_threads(1)  # tests share few cores
 
@@ -50,6 +52,10 @@ COMMON = {
     "gamma": 0.97,
     "entropy_coef_spec": {"name": "linear_decay", "start_val": 0.01, "end_val": 0, "end_step": 999},
 }
+EPSILON = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.05, "end_step": 200}
+Q_LEARNING = {"explore_var_spec": EPSILON, "gamma": 0.97, "training_frequency": 6, "training_start_step": 20}
+SOFT = {"gamma": 0.97, "training_frequency": 6, "training_iter": 2, "training_start_step": 30}
+IMITATION = {"sil_policy_loss_coef": 0.1, "sil_val_loss_coef": 0.01, "training_iter": 2}
 CONTINUOUS = ("Pendulum-v1", "Hopper-v5")
 ALGORITHM_SPECS: dict[str, dict[str, Any]] = {
     "ActorCritic": {**COMMON, "lam": 0.9, "training_frequency": 16, "normalize_v_targets": True},
@@ -64,7 +70,37 @@ ALGORITHM_SPECS: dict[str, dict[str, Any]] = {
     },
     "Random": {},
     "Reinforce": {**COMMON, "training_frequency": 16},
+    "CrossQ": {**SOFT, "policy_delay": 2},
+    "DQN": Q_LEARNING,
+    "DoubleDQN": Q_LEARNING,
+    "SARSA": {"action_policy": "epsilon_greedy", "explore_var_spec": EPSILON, "gamma": 0.97, "training_frequency": 16},
+    "SoftActorCritic": {**SOFT, "entropy_anneal": {"start_ratio": 0.6, "end_ratio": 0.2, "frames": 300}},
+    "VanillaDQN": Q_LEARNING,
 }
+ALGORITHM_SPECS["SIL"] = {**ALGORITHM_SPECS["ActorCritic"], **IMITATION}
+ALGORITHM_SPECS["PPOSIL"] = {**ALGORITHM_SPECS["PPO"], **IMITATION}
+SMALL = {"batch_size": 16, "max_size": 90}  # goes round more than once in 300 frames
+MEMORIES: dict[str, dict[str, Any]] = {
+    "CrossQ": {"name": "Replay", **SMALL},
+    "DQN": {"name": "Replay", **SMALL},
+    "DoubleDQN": {"name": "PrioritizedReplay", **SMALL, "beta_spec": {"start_val": 0.4}},
+    "PPOSIL": {"sil_replay_name": "PrioritizedReplay", **SMALL, "beta_spec": 0.1},
+    "SIL": {"sil_replay_name": "Replay", **SMALL},
+    "SoftActorCritic": {"name": "Replay", **SMALL},
+    "VanillaDQN": {"name": "Replay", **SMALL, "use_cer": True},
+}
+NETS: dict[str, dict[str, Any]] = {
+    "CrossQ": {"batch_renorm": {"warmup_steps": 20}},
+    "DQN": {"update_frequency": 50},
+    "DoubleDQN": {"update_type": "polyak", "polyak_coef": 0.1},
+    "SoftActorCritic": {"update_type": "polyak", "polyak_coef": 0.1},
+}
+"""What an algorithm needs beside a rollout memory and a plain net."""
+
+
+def takes(algorithm: str, env_name: str) -> bool:
+    """Whether an algorithm can act in an env of these tests."""
+    return ("continuous" if env_name in CONTINUOUS else "discrete") in ALGORITHMS[algorithm].actions
 
 
 def tiny(algorithm_name: str = "PPO", env_name: str = "CartPole-v1", **sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,8 +108,8 @@ def tiny(algorithm_name: str = "PPO", env_name: str = "CartPole-v1", **sections:
     normalized = {"normalize_obs": True, "normalize_reward": True} if env_name in CONTINUOUS else {}
     parts: dict[str, dict[str, Any]] = {
         "algorithm": {"name": algorithm_name, **ALGORITHM_SPECS[algorithm_name]},
-        "memory": {} if algorithm_name == "Random" else dict(BATCH),
-        "net": {} if algorithm_name == "Random" else dict(NET),
+        "memory": {} if algorithm_name == "Random" else {**BATCH, **MEMORIES.get(algorithm_name, {})},
+        "net": {} if algorithm_name == "Random" else {**NET, **NETS.get(algorithm_name, {})},
         "env": {"name": env_name, "num_envs": 3, "max_frame": 300, "max_t": 50, "vectorization": "sync", **normalized},
         "meta": {"max_session": 1, "max_trial": 1, "log_frequency": 60, "eval_frequency": 60, "random_seed": 3},
     }
@@ -116,7 +152,20 @@ def state_of(one: Session) -> dict[str, Any]:
     """Everything a session is, but for how long it took."""
     state = checkpoint.gather(one.parts())
     del state["clock"]["wall_t"]
-    return {**state, "obs": one.env.obs}
+    return {**by_content(state), "obs": one.env.obs}
+
+
+def by_content(value: Any) -> Any:
+    """A state whose Rows are what they hold, so that they can be compared."""
+    if isinstance(value, Rows):
+        parts = [part for _, part in value.parts(value.start)]
+        columns = {key: np.concatenate([part[key] for part in parts]) for key in (parts[0] if parts else {})}
+        return {"rows": value.name, "start": value.start, "stop": value.stop, "columns": columns}
+    if isinstance(value, Mapping):
+        return {key: by_content(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(by_content(item) for item in value)
+    return value
 
 
 def assert_equal(left: Any, right: Any, path: str = "state") -> None:

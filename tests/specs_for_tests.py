@@ -24,11 +24,29 @@ NET: dict[str, Any] = {
 }
 ENTROPY: dict[str, Any] = {"name": "no_decay", "start_val": 0.001}
 
+REPLAY: dict[str, Any] = {"batch_size": 32, "max_size": 400}
+EPSILON: dict[str, Any] = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.05, "end_step": 320}
+Q_LEARNING: dict[str, Any] = {"gamma": 0.99, "explore_var_spec": EPSILON, "training_frequency": HORIZON}
+SOFT: dict[str, Any] = {"gamma": 0.99, "training_frequency": HORIZON, "training_iter": 2, "training_start_step": 64}
+IMITATION: dict[str, Any] = {"sil_policy_loss_coef": 0.1, "sil_val_loss_coef": 0.01, "training_iter": 2}
+
 AGENTS: dict[str, dict[str, Any]] = {
     "ActorCritic": {
         "algorithm": {"gamma": 0.99, "lam": 0.95, "training_frequency": HORIZON, "entropy_coef_spec": ENTROPY},
         "memory": {"name": "OnPolicyBatchReplay"},
         "net": NET,
+    },
+    "CrossQ": {
+        "algorithm": {**SOFT, "policy_delay": 2},
+        "memory": {"name": "Replay", **REPLAY},
+        "net": {**NET, "batch_renorm": {"warmup_steps": 10}},
+        "critic_net": {**NET, "hid_layers": [32], "batch_renorm": {"warmup_steps": 10}},
+    },
+    "DQN": {"algorithm": Q_LEARNING, "memory": {"name": "Replay", **REPLAY}, "net": {**NET, "update_frequency": 40}},
+    "DoubleDQN": {
+        "algorithm": Q_LEARNING,
+        "memory": {"name": "PrioritizedReplay", **REPLAY, "beta_spec": {"start_val": 0.4}},
+        "net": {**NET, "update_type": "polyak", "polyak_coef": 0.1},
     },
     "PPO": {
         "algorithm": {
@@ -43,12 +61,48 @@ AGENTS: dict[str, dict[str, Any]] = {
         "memory": {"name": "OnPolicyBatchReplay"},
         "net": NET,
     },
+    "PPOSIL": {
+        "algorithm": {
+            "gamma": 0.99,
+            "lam": 0.95,
+            "clip_eps_spec": {"name": "no_decay", "start_val": 0.2},
+            "entropy_coef_spec": ENTROPY,
+            "time_horizon": HORIZON,
+            "minibatch_size": 32,
+            "training_epoch": 3,
+            **IMITATION,
+        },
+        "memory": {"name": "OnPolicyBatchReplay", "sil_replay_name": "PrioritizedReplay", **REPLAY, "beta_spec": 0.1},
+        "net": NET,
+    },
     "Random": {"algorithm": {}},
     "Reinforce": {
         "algorithm": {"gamma": 0.99, "training_frequency": HORIZON, "entropy_coef_spec": ENTROPY},
         "memory": {"name": "OnPolicyBatchReplay"},
         "net": NET,
     },
+    "SARSA": {
+        "algorithm": {**Q_LEARNING, "action_policy": "epsilon_greedy"},
+        "memory": {"name": "OnPolicyBatchReplay"},
+        "net": NET,
+    },
+    "SIL": {
+        "algorithm": {
+            "gamma": 0.99,
+            "lam": 0.95,
+            "training_frequency": HORIZON,
+            "entropy_coef_spec": ENTROPY,
+            **IMITATION,
+        },
+        "memory": {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", **REPLAY},
+        "net": NET,
+    },
+    "SoftActorCritic": {
+        "algorithm": SOFT,
+        "memory": {"name": "Replay", **REPLAY},
+        "net": {**NET, "update_type": "polyak", "polyak_coef": 0.05},
+    },
+    "VanillaDQN": {"algorithm": Q_LEARNING, "memory": {"name": "Replay", **REPLAY, "use_cer": True}, "net": NET},
 }
 """The agent section of each algorithm; a new algorithm needs an entry here."""
 

@@ -12,32 +12,54 @@ from specs_for_tests import tiny_session, tiny_spec
 from torch import Tensor
 
 from slm_lab.agent.algorithm import ALGORITHMS
-from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay, OnPolicyReplay
+from slm_lab.agent.algorithm.actor import ActorCriticLearner
+from slm_lab.agent.algorithm.base import PolicyGradientSpec
+from slm_lab.agent.algorithm.soft import SoftSpec
+from slm_lab.agent.algorithm.soft_learning import SoftLearner
+from slm_lab.agent.algorithm.value import ValueLearner
+from slm_lab.agent.memory.imitation import Imitation
+from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay, OnPolicyReplay, fields
+from slm_lab.agent.memory.replay import Replay
 from slm_lab.experiment.session import Session
 from slm_lab.types import Array
 
 LEARNERS = [name for name, cls in ALGORITHMS.items() if cls.memory_kind is not None]
-CRITICS = [name for name, cls in ALGORITHMS.items() if cls.has_critic]
-HORIZON_KEY = {"PPO": "time_horizon"}  # of the others it is training_frequency
+REPLAYING = [name for name in LEARNERS if ALGORITHMS[name].memory_kind == "replay"]
+CLIMBING = [name for name in LEARNERS if issubclass(ALGORITHMS[name].Spec, PolicyGradientSpec)]
+CRITICS = [name for name in CLIMBING if ALGORITHMS[name].has_critic]  # whose values are advantages' baselines
+VALUES = [name for name in LEARNERS if name not in CLIMBING or name in CRITICS]
+SOFT = [name for name in LEARNERS if issubclass(ALGORITHMS[name].Spec, SoftSpec)]
+CONTINUOUS_LEARNERS = [name for name in LEARNERS if "continuous" in ALGORITHMS[name].actions]
 
-# a value that is linear in the observation and plain gradient descent: the fixed point is exact and soon reached
-EXACT: dict[str, Any] = {
-    "agent.net.hid_layers": [],
-    "agent.net.optim_spec": {"name": "SGD", "lr": 0.25},
-    "agent.algorithm.entropy_coef_spec": None,
-}
+
+SHARING = [(name, shared) for name in VALUES for shared in (False, True) if name in CRITICS or not shared]
+
+
+def exact(name: str) -> dict[str, Any]:
+    """A value linear in the observation and plain gradient descent: the fixed point is exact and soon reached."""
+    keys: dict[str, Any] = {"agent.net.hid_layers": [], "agent.net.optim_spec": {"name": "SGD", "lr": 0.25}}
+    if name in CLIMBING:
+        keys["agent.algorithm.entropy_coef_spec"] = None
+    else:  # target nets that do not lag, norms that do not estimate
+        keys |= {"agent.net.update_frequency": 1, "agent.net.polyak_coef": 1.0, "agent.net.batch_renorm": False}
+    if name in ("PPOSIL", "SIL"):  # imitation only ever raises values
+        keys |= {"agent.algorithm.sil_policy_loss_coef": 0.0, "agent.algorithm.sil_val_loss_coef": 0.0}
+    if name == "CrossQ":
+        keys["agent.critic_net"] = None
+    return keys
 
 
 def train(name: str, env: str, horizon: int, updates: int, **overrides: Any) -> Session:
     """A session of batches of `horizon` steps, each one gradient step for whoever takes minibatches."""
     num_envs = overrides.pop("num_envs", 4)
     frames = horizon * num_envs * updates
-    keys: dict[str, Any] = {
-        f"agent.algorithm.{HORIZON_KEY.get(name, 'training_frequency')}": horizon,
-        "meta.log_frequency": frames,
-    }
-    if name == "PPO":
-        keys["agent.algorithm.minibatch_size"] = horizon * num_envs
+    keys: dict[str, Any] = {"meta.log_frequency": frames}
+    if "time_horizon" in ALGORITHMS[name].Spec.model_fields:
+        keys |= {"agent.algorithm.time_horizon": horizon, "agent.algorithm.minibatch_size": horizon * num_envs}
+    else:
+        keys["agent.algorithm.training_frequency"] = horizon * (num_envs if name in REPLAYING else 1)
+    if name in REPLAYING:
+        keys["agent.algorithm.training_start_step"] = horizon * num_envs
     spec = tiny_spec(name, f"probe_envs:{env}", num_envs=num_envs, max_frame=frames, **{**keys, **overrides})
     session = tiny_session(spec)
     session.run()
@@ -49,71 +71,99 @@ def learner(session: Session) -> Any:
     return session.agent.algorithm.learner  # type: ignore[attr-defined]
 
 
+def values_of(session: Session, obs: Tensor) -> list[float]:
+    """V of observations [B, ...]: of the best action, for those who value actions."""
+    with torch.no_grad():
+        if isinstance(learner(session), ActorCriticLearner):
+            values = torch.from_numpy(learner(session).values(obs))
+        elif isinstance(learner(session), SoftLearner):
+            critics = learner(session).critics
+            values = critics.agreed(*critics(obs, None)).amax(-1)
+        else:
+            values = learner(session).net(obs)[0].amax(-1)
+    return [float(value) for value in values]
+
+
 def values(session: Session, *obs: float) -> list[float]:
     """V of observations of one number."""
-    values: Array = learner(session).values(torch.tensor(obs).unsqueeze(1))
-    return [float(value) for value in values]
+    return values_of(session, torch.tensor(obs).unsqueeze(1))
 
 
 def one_hot_values(session: Session, states: int) -> list[float]:
     """V of each state of a Discrete observation."""
-    values: Array = learner(session).values(torch.eye(states))
-    return [float(value) for value in values]
+    return values_of(session, torch.eye(states))
 
 
 def probability(session: Session, obs: float, action: int) -> float:
-    """Probability of an action, as the agent sees that observation."""
+    """Probability of an action, as the agent sees that observation; 1 or 0 for those who take the best."""
+    if isinstance(learner(session), ValueLearner):
+        return float(session.agent.decide(np.array([[obs]], np.float32)).item() == action)
     seen = session.agent.normalizer(np.array([[obs]])) if session.agent.normalizer else np.array([[obs]], np.float32)
     with torch.no_grad():
+        if isinstance(learner(session), SoftLearner):
+            return float(learner(session).policy(torch.from_numpy(seen), torch.Generator()).probs[0, action])
         dist = learner(session).dist(learner(session).net.policy(torch.from_numpy(seen)))
         log_prob: Tensor = dist.log_prob(torch.tensor([action]))
     return log_prob.exp().item()
 
 
-def stored(session: Session) -> dict[str, Array]:
-    """The rows the memory was last filled with, columns by name."""
+def stored(session: Session, rows: int) -> dict[str, Array]:
+    """What the memory holds of the last `rows` vector steps, columns by name."""
     memory = session.agent.memory
+    if isinstance(memory, Imitation):
+        memory = memory.rollout
+    if isinstance(memory, Replay):
+        newest = range(memory.ring.written - rows, memory.ring.written)
+        slots = np.concatenate([memory.ring.slot(row) + np.arange(memory.envs) for row in newest])
+        return {name: tensor.numpy() for name, tensor in fields(memory._batch(torch.from_numpy(slots), None))}
     assert isinstance(memory, OnPolicyBatchReplay | OnPolicyReplay)
-    return memory.columns.views
+    return {name: view[:rows].reshape(-1, *view.shape[2:]) for name, view in memory.columns.views.items()}
+
+
+def shared_net(shared: bool) -> dict[str, Any]:
+    return {"agent.net.shared": True} if shared else {}
 
 
 # values -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize(("name", "shared"), SHARING)
 def test_probe_1_a_constant_reward_is_the_value(name: str, shared: bool) -> None:
-    session = train(name, "One", horizon=8, updates=30, **EXACT, **{"agent.net.shared": shared})
+    session = train(name, "One", horizon=8, updates=30, **exact(name), **shared_net(shared))
     assert values(session, 0.0) == pytest.approx([1.0], abs=0.05)
 
 
-@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize("name", VALUES)
 def test_probe_2_a_value_depends_on_its_observation(name: str) -> None:
-    session = train(name, "Drawn", horizon=16, updates=40, **EXACT)
+    session = train(name, "Drawn", horizon=16, updates=40, **exact(name))
     assert values(session, 1.0, -1.0) == pytest.approx([1.0, -1.0], abs=0.1)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize(("name", "shared"), SHARING)
 def test_probe_3_a_later_reward_is_discounted(name: str, shared: bool) -> None:
-    keys = {"agent.algorithm.gamma": 0.5, "agent.net.shared": shared}
-    session = train(name, "Two", horizon=8, updates=60, **EXACT, **keys)
+    keys = {"agent.algorithm.gamma": 0.5, **shared_net(shared)}
+    session = train(name, "Two", horizon=8, updates=60, **exact(name), **keys)
     assert values(session, 0.0, 1.0) == pytest.approx([0.5, 1.0], abs=0.05)
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])
-@pytest.mark.parametrize("name", CRITICS)
-def test_probe_6_a_time_limit_is_not_an_end(name: str, lam: float) -> None:
-    keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": lam, "max_t": 5}
-    session = train(name, "Endless", horizon=20, updates=40, num_envs=2, **EXACT, **keys)
+TRACES = [(name, lam) for name in VALUES for lam in ((0.0, 0.95, 1.0) if name in CRITICS else (None,))]
+
+
+def trace(lam: float | None) -> dict[str, Any]:
+    return {} if lam is None else {"agent.algorithm.lam": lam}
+
+
+@pytest.mark.parametrize(("name", "lam"), TRACES)
+def test_probe_6_a_time_limit_is_not_an_end(name: str, lam: float | None) -> None:
+    keys = {"agent.algorithm.gamma": 0.5, **trace(lam), "max_t": 5}
+    session = train(name, "Endless", horizon=20, updates=40, num_envs=2, **exact(name), **keys)
     assert values(session, 0.0) == pytest.approx([2.0], abs=0.05)  # 1 / (1 - gamma)
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])
-@pytest.mark.parametrize("name", CRITICS)
-def test_probe_6_an_end_is_an_end(name: str, lam: float) -> None:
-    keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": lam}
-    session = train(name, "Five", horizon=20, updates=100, num_envs=2, **EXACT, **keys)
+@pytest.mark.parametrize(("name", "lam"), TRACES)
+def test_probe_6_an_end_is_an_end(name: str, lam: float | None) -> None:
+    keys = {"agent.algorithm.gamma": 0.5, **trace(lam)}
+    session = train(name, "Five", horizon=20, updates=100, num_envs=2, **exact(name), **keys)
     expected = [2 * (1 - 0.5**left) for left in (5, 4, 3, 2, 1)]  # 1.9375 ... 1
     assert one_hot_values(session, 6)[:5] == pytest.approx(expected, abs=0.05)
 
@@ -137,22 +187,22 @@ def test_the_fixed_points_of_probe_6_are_those_worked_out_on_paper() -> None:
 @pytest.mark.parametrize("name", CRITICS)
 def test_probe_6_no_trace_leaks_into_the_next_episode(name: str, lam: float) -> None:
     keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": lam, "max_t": 5, "env.first": -10.0}
-    session = train(name, "Endless", horizon=20, updates=40, num_envs=2, **EXACT, **keys)
+    session = train(name, "Endless", horizon=20, updates=40, num_envs=2, **exact(name), **keys)
     assert values(session, 0.0) == pytest.approx([bad_start(lam)], abs=0.02)  # leaking gives -2.4
 
 
 def test_probe_6_plain_returns_stop_at_a_time_limit_too() -> None:
     keys = {"agent.algorithm.gamma": 0.5, "agent.algorithm.lam": None, "max_t": 5, "env.first": -10.0}
-    session = train("ActorCritic", "Endless", horizon=20, updates=60, num_envs=2, **EXACT, **keys)
+    session = train("ActorCritic", "Endless", horizon=20, updates=60, num_envs=2, **exact("ActorCritic"), **keys)
     assert values(session, 0.0) == pytest.approx([bad_start(lam=1.0)], abs=0.02)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_probe_7_a_reset_never_stands_beside_what_it_followed(name: str) -> None:
-    session = train(name, "Doomed", horizon=9, updates=3, num_envs=2, **EXACT, **{"agent.algorithm.gamma": 1.0})
-    rows = stored(session)
-    obs, after = rows["obs"].argmax(-1)[:9], rows["next_obs"].argmax(-1)[:9]
-    ended = rows["terminated"][:9] | rows["truncated"][:9]
+    session = train(name, "Doomed", horizon=9, updates=3, num_envs=2, **exact(name), **{"agent.algorithm.gamma": 1.0})
+    rows = stored(session, 9)
+    obs, after = rows["obs"].argmax(-1), rows["next_obs"].argmax(-1)
+    ended = rows["terminated"] | rows["truncated"]
     assert ended.any()
     assert not (obs == Doomed.Z).any()  # the terminal observation is never acted on
     assert (after[ended] == Doomed.Z).all()  # it is the successor of the last row of an episode, not the reset
@@ -160,16 +210,16 @@ def test_probe_7_a_reset_never_stands_beside_what_it_followed(name: str) -> None
     assert not (after == Doomed.X).any()
 
 
-@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize("name", VALUES)
 def test_probe_7_the_value_before_death_is_its_reward(name: str) -> None:
-    session = train(name, "Doomed", horizon=8, updates=100, num_envs=2, **EXACT, **{"agent.algorithm.gamma": 1.0})
+    session = train(name, "Doomed", horizon=8, updates=100, num_envs=2, **exact(name), **{"agent.algorithm.gamma": 1.0})
     assert one_hot_values(session, 3)[: Doomed.Z] == pytest.approx([10.0, 1.0], abs=0.05)
 
 
-@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize("name", VALUES)
 def test_probe_10_rewards_stay_with_their_env(name: str) -> None:
     keys = {"agent.algorithm.gamma": 0.0}
-    session = train(name, "Numbered", horizon=9, updates=150, num_envs=4, **EXACT, **keys)
+    session = train(name, "Numbered", horizon=9, updates=150, num_envs=4, **exact(name), **keys)
     numbers = sorted(float(number) for number in session.env.obs.flatten())  # type: ignore[union-attr]
     assert numbers[-1] - numbers[0] > 0.5
     assert values(session, *numbers) == pytest.approx(numbers, abs=0.05)
@@ -177,18 +227,23 @@ def test_probe_10_rewards_stay_with_their_env(name: str) -> None:
 
 # policies ---------------------------------------------------------------------------------------------------------
 
-LEARNING: dict[str, Any] = {"agent.net.optim_spec": {"name": "Adam", "lr": 0.05}}
+
+def learning(name: str) -> dict[str, Any]:
+    keys: dict[str, Any] = {"agent.net.optim_spec": {"name": "Adam", "lr": 0.05}}
+    if name in SOFT:  # a policy that may become sure of itself
+        keys |= {"agent.algorithm.fixed_alpha": 0.01, "agent.critic_net": None}
+    return keys
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_probe_4_the_better_action_is_found(name: str) -> None:
-    session = train(name, "Choice", horizon=16, updates=40, **LEARNING)
+    session = train(name, "Choice", horizon=16, updates=40, **learning(name))
     assert probability(session, 0.0, 1) > 0.95
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_probe_5_the_better_action_depends_on_the_observation(name: str) -> None:
-    session = train(name, "Match", horizon=16, updates=60, **LEARNING)
+    session = train(name, "Match", horizon=16, updates=60, **learning(name))
     assert probability(session, 1.0, 1) > 0.95
     assert probability(session, -1.0, 0) > 0.95
 
@@ -196,31 +251,48 @@ def test_probe_5_the_better_action_depends_on_the_observation(name: str) -> None
 @pytest.mark.parametrize("name", LEARNERS)
 def test_probe_9_the_scale_of_observations_does_not_matter_once_normalised(name: str) -> None:
     keys = {"normalize_obs": True, "env.scale": 1000.0, "env.shift": 5000.0}
-    session = train(name, "Match", horizon=16, updates=60, **LEARNING, **keys)
+    session = train(name, "Match", horizon=16, updates=60, **learning(name), **keys)
     assert probability(session, 6000.0, 1) > 0.95
     assert probability(session, 4000.0, 0) > 0.95
 
 
-CONTINUOUS: dict[str, Any] = {
-    "agent.net.log_std_init": 0.0,
-    "agent.net.hid_layers": [],
-    "agent.net.optim_spec": {"name": "Adam", "lr": 0.03},
-    "agent.algorithm.entropy_coef_spec": None,
-}
+def continuous(name: str) -> dict[str, Any]:
+    if name in SOFT:  # a line cannot value an action by its distance from the best
+        net: dict[str, Any] = {"hid_layers": [32], "optim_spec.lr": 0.01}
+        if name == "SoftActorCritic":
+            net["hid_layers_activation"] = "relu"
+        keys = {"fixed_alpha": 0.02, "training_iter": 8}
+        return {f"agent.net.{k}": v for k, v in net.items()} | {f"agent.algorithm.{k}": v for k, v in keys.items()}
+    return {
+        "agent.net.log_std_init": 0.0,
+        "agent.net.hid_layers": [],
+        "agent.net.optim_spec": {"name": "Adam", "lr": 0.03},
+        "agent.algorithm.entropy_coef_spec": None,
+    }
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+def deviation(session: Session) -> float:
+    """Of what is sampled before it is clipped or squashed."""
+    if isinstance(learner(session), SoftLearner):
+        return float(learner(session).policy.net(torch.zeros(1, 1))[1].detach().exp())
+    return float(learner(session).net.log_std.detach().exp())
+
+
+@pytest.mark.parametrize("name", CONTINUOUS_LEARNERS)
 def test_probe_8_the_mean_finds_the_best_action_and_the_deviation_shrinks(name: str) -> None:
-    session = train(name, "Aim", horizon=32, updates=120, **CONTINUOUS)
+    horizon, updates = (8, 80) if name in SOFT else (32, 120)
+    session = train(name, "Aim", horizon, updates, **continuous(name))
     assert session.agent.decide(np.zeros((1, 1), np.float32)).item() == pytest.approx(0.5, abs=0.05)
-    assert learner(session).net.log_std.item() < -0.5
+    assert deviation(session) < 0.6
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", CONTINUOUS_LEARNERS)
 def test_probe_8_a_goal_out_of_reach_saturates_and_rewards_are_those_of_the_clipped_action(name: str) -> None:
-    session = train(name, "Aim", horizon=32, updates=80, **CONTINUOUS, **{"env.goal": 2.0})
+    horizon = 8 if name in SOFT else 32
+    session = train(name, "Aim", horizon, updates=80, **continuous(name), **{"env.goal": 2.0})
     assert session.agent.decide(np.zeros((1, 1), np.float32)).item() > 0.95
-    rows = stored(session)
-    action, reward = rows["action"][:32, :, 0], rows["reward"][:32]
-    assert (action > 1).any()  # stored as sampled; the env itself asserts that it got no such thing
+    rows = stored(session, horizon)
+    action, reward = rows["action"][:, 0], rows["reward"]
+    if name not in SOFT:  # these store what the env got
+        assert (action > 1).any()  # stored as sampled; the env itself asserts that it got no such thing
     assert np.allclose(reward, -((np.clip(action, -1, 1) - 2) ** 2), atol=1e-5)

@@ -28,6 +28,7 @@ from run_helpers import (  # noqa: F401
     session,
     start_program,
     state_of,
+    takes,
     tiny,
     tiny_spec,
     wait_for,
@@ -83,8 +84,11 @@ def resumed(spec: Spec, folder: Path, at: int, variant: str) -> Session:
     assert first.clock.frame == at
     assert at % 2 == 1
     assert open_episodes(first) > 0
-    if first.agent.memory is not None:
-        assert first.agent.memory.state_dict()["cursor"] > 0  # in mid-rollout
+    memory = first.agent.memory
+    if memory is not None and "cursor" in memory.state_dict():
+        assert memory.state_dict()["cursor"] > 0  # in mid-rollout
+    elif memory is not None:
+        assert first.clock.opt_step > 0
     first.close()
     second = build(spec, OTHER, folder, variant)
     assert second.resume()
@@ -113,8 +117,9 @@ def test_every_algorithm_has_a_tiny_spec() -> None:
     assert ALGORITHM_SPECS.keys() == ALGORITHMS.keys()
 
 
-@pytest.mark.parametrize("env", ENVS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "env"), [(algorithm, env) for algorithm in ALGORITHMS for env in ENVS if takes(algorithm, env)]
+)
 def test_resume_is_exact(algorithm: str, env: str, tmp_path: Path) -> None:
     spec = tiny_spec(algorithm, env)
     assert spec.env.normalize_obs == spec.env.normalize_reward == (env in ("Pendulum-v1", "Hopper-v5"))

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.agent.algorithm.base import Algorithm, Key
 from slm_lab.agent.memory.base import MemoryBase
+from slm_lab.agent.memory.imitation import Imitation, ImitationSpec, ReturnReplay
 from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay, OnPolicyReplay
-from slm_lab.agent.normalize import ObsNormalizer
+from slm_lab.agent.normalize import NormalizedMemory, ObsNormalizer
 from slm_lab.agent.plan import AgentPlan
+from slm_lab.lib.errors import SpecError
 from slm_lab.lib.rng import Consumer, Rng
 from slm_lab.spec.schema import EnvSpec
-from slm_lab.types import Act, Array, Metrics, Obs, Spaces, State, Step
+from slm_lab.types import Act, Array, Lessons, Metrics, Obs, Spaces, State, Step
 
 FOREVER = 2**62  # a frame after the end of every schedule: what evaluation acts at
+
+
+class Seen(NamedTuple):
+    """Observations as the env gave them, and as the agent acts on them."""
+
+    raw: Obs
+    shown: Obs
 
 
 class Agent:
@@ -26,28 +36,33 @@ class Agent:
         self, algorithm: Algorithm, memory: MemoryBase | None, normalizer: ObsNormalizer | None, key: Key
     ) -> None:
         self.algorithm, self.memory, self.normalizer = algorithm, memory, normalizer
+        # what is replayed is normalised by the statistics of the day it is learnt from, not of the day it was seen
+        self.stores_raw = memory is not None and memory.kind == "replay"
+        self.lessons: Lessons | None = memory
+        if memory is not None and normalizer is not None and self.stores_raw:
+            self.lessons = NormalizedMemory(memory, normalizer)
         self.rng = Rng(*key, Consumer.ACT)
 
-    def see(self, obs: Obs) -> Obs:
-        """Take in what the env shows; returns what the agent acts on and an on-policy memory stores."""
+    def see(self, obs: Obs) -> Seen:
+        """Take in what the env shows."""
         if self.normalizer is None:
-            return obs
+            return Seen(obs, obs)
         self.normalizer.update(obs)
-        return self.normalizer(obs)
+        return Seen(obs, self.normalizer(obs))
 
-    def act(self, obs: Obs, frame: int) -> Act:
-        """Exploring actions for what `see` returned."""
-        return self.algorithm.act(obs, frame, self.rng)
+    def act(self, seen: Seen, frame: int) -> Act:
+        """Exploring actions for what was seen."""
+        return self.algorithm.act(seen.shown, frame, self.rng)
 
-    def learn(self, obs: Obs, act: Act, step: Step, frame: int) -> Metrics | None:
+    def learn(self, seen: Seen, act: Act, step: Step, frame: int) -> Metrics | None:
         """Store one vector step, and update when there is enough."""
-        if self.memory is None:
+        if self.memory is None or self.lessons is None:
             return None
-        if self.normalizer is not None:
+        if self.normalizer is not None and not self.stores_raw:
             # by the same statistics as obs: they must not differ between the two ends of a transition
             step = step._replace(next_obs=self.normalizer(step.next_obs))
-        self.memory.add(obs, act, step)
-        return self.algorithm.update(self.memory, frame) if self.memory.ready() else None
+        self.memory.add(seen.raw if self.stores_raw else seen.shown, act, step)
+        return self.algorithm.update(self.lessons, frame) if self.memory.ready() else None
 
     def decide(self, obs: Obs, rng: Rng | None = None) -> Array:
         """Env actions with frozen statistics: the most likely, or samples where `rng` is given. Changes nothing."""
@@ -84,21 +99,32 @@ class Agent:
 
 def make_agent(plan: AgentPlan, env: EnvSpec, spaces: Spaces, key: Key) -> Agent:
     """Build the agent of a plan for what an env shows and takes."""
-    normalizer = None
+    if spaces.action_kind not in plan.algorithm.actions:
+        others = [name for name, cls in ALGORITHMS.items() if spaces.action_kind in cls.actions]
+        raise SpecError(
+            f"agent.algorithm.name: {plan.spec.name} takes {' or '.join(plan.algorithm.actions)} actions; "
+            f"{env.name} has {spaces.action_kind} ones. These take them: {', '.join(others)}."
+        )
+    normalizer, shown = None, spaces
     if env.normalize_obs or env.clip_obs is not None:
         normalizer = ObsNormalizer(spaces.obs_shape, env.normalize_obs, env.obs_clip)
-        spaces = replace(spaces, obs_dtype=_floats(spaces.obs_dtype))
-    algorithm: Algorithm = plan.algorithm(plan.spec, plan.nets, spaces, key)  # type: ignore[call-arg, arg-type]
-    return Agent(algorithm, _make_memory(plan, algorithm, spaces), normalizer, key)
+        shown = replace(spaces, obs_dtype=_floats(spaces.obs_dtype))
+    algorithm: Algorithm = plan.algorithm(plan.spec, plan.nets, shown, key)  # type: ignore[call-arg, arg-type]
+    stored = spaces if algorithm.memory_kind == "replay" else shown
+    return Agent(algorithm, _make_memory(plan, algorithm, stored, Rng(*key, Consumer.MEMORY)), normalizer, key)
 
 
-def _make_memory(plan: AgentPlan, algorithm: Algorithm, spaces: Spaces) -> MemoryBase | None:
+def _make_memory(plan: AgentPlan, algorithm: Algorithm, spaces: Spaces, rng: Rng) -> MemoryBase | None:
     if plan.memory is None or plan.memory_spec is None:
         return None
-    cls = plan.memory
+    cls, spec = plan.memory, plan.memory_spec
     if cls is OnPolicyBatchReplay and algorithm.whole_episodes:
         cls = OnPolicyReplay  # still counted in vector steps, but only finished episodes are handed out
-    return cls(plan.memory_spec, spaces, algorithm.cadence(plan.memory.unit), dict(algorithm.extra))
+    rollout = spec.rollout if isinstance(spec, ImitationSpec) else spec
+    memory = cls(rollout, spaces, algorithm.cadence(plan.memory.unit), dict(algorithm.extra), rng)
+    if isinstance(spec, ImitationSpec) and plan.replay is not None:
+        return Imitation(memory, ReturnReplay(spec.replay, plan.replay.make_sampler, spaces, rng), spaces)
+    return memory
 
 
 def _floats(dtype: Any) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import torch
+from torch import Tensor
 
 from slm_lab.lib.moments import RunningMoments
-from slm_lab.types import Array, Obs, Shape, State
+from slm_lab.types import Array, Batch, Lessons, Obs, Shape, State, map_obs
 
 EPSILON = 1e-8
 
@@ -42,3 +46,22 @@ class ObsNormalizer:
     def load_state_dict(self, state: State) -> None:
         for key, moments in self.moments.items():
             moments.load_state_dict(state[key])
+
+
+class NormalizedMemory:
+    """What an algorithm sees of a memory of raw observations."""
+
+    def __init__(self, memory: Lessons, normalizer: ObsNormalizer) -> None:
+        self.memory, self.normalizer = memory, normalizer
+
+    def sample(self) -> Batch:
+        batch = self.memory.sample()
+        return replace(batch, obs=self._normalized(batch.obs), next_obs=self._normalized(batch.next_obs))
+
+    def _normalized(self, obs: Tensor | dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
+        arrays = map_obs(lambda x: x.numpy(), obs)
+        tensors: Tensor | dict[str, Tensor] = map_obs(torch.from_numpy, self.normalizer(arrays))
+        return tensors
+
+    def feedback(self, batch: Batch, error: Tensor) -> None:
+        self.memory.feedback(batch, error)

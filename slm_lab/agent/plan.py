@@ -10,6 +10,8 @@ from slm_lab.agent.algorithm import algorithm_class
 from slm_lab.agent.algorithm.base import Algorithm, AlgorithmSpec, NetPlan
 from slm_lab.agent.memory import memory_class
 from slm_lab.agent.memory.base import MemoryBase, MemorySpec
+from slm_lab.agent.memory.imitation import ImitationSpec
+from slm_lab.agent.memory.replay import Replay, ReplaySpec
 from slm_lab.agent.net import net_class
 from slm_lab.agent.net.base import NetSpec
 from slm_lab.agent.net.optim import LrSchedule, make_loss, optimizer_kwargs
@@ -27,6 +29,7 @@ class AgentPlan:
     memory: type[MemoryBase] | None
     memory_spec: MemorySpec | None
     nets: NetPlan | None
+    replay: type[Replay] | None = None  # what imitated episodes are drawn as from, where the algorithm imitates
 
     @property
     def gamma(self) -> float:
@@ -38,19 +41,21 @@ def plan_agent(spec: AgentSpec, num_envs: int, notes: list[str]) -> AgentPlan:
     """Parse every section by the component it names; contradictions are SpecErrors, inert keys go to `notes`."""
     algorithm = algorithm_class(spec.algorithm.get("name"), "agent.algorithm.name")
     parsed = parse(algorithm.Spec, spec.algorithm, "agent.algorithm", notes)
-    if spec.critic_net is not None:
+    critic_net = spec.critic_net if algorithm.takes_critic_net else None
+    if spec.critic_net is not None and critic_net is None:
         notes.append(f"agent.critic_net: {parsed.name} takes none; ignored.")
     if algorithm.memory_kind is None:
         return AgentPlan(algorithm, parsed, None, None, None)
-    memory, memory_spec = _plan_memory(algorithm, spec.memory, notes)
-    nets = _plan_nets(algorithm, parsed.name, spec.net, notes)
-    algorithm.check(parsed, num_envs, memory.unit)
-    return AgentPlan(algorithm, parsed, memory, memory_spec, nets)
+    memory, memory_spec, replay = _plan_memory(algorithm, spec.memory, notes)
+    nets = _plan_nets(algorithm, parsed.name, spec.net, critic_net, notes)
+    batch_size = memory_spec.batch_size if isinstance(memory_spec, ReplaySpec) else None
+    parsed = algorithm.settle(parsed, num_envs, memory.unit, batch_size)
+    return AgentPlan(algorithm, parsed, memory, memory_spec, nets, replay)
 
 
 def _plan_memory(
     algorithm: type[Algorithm], data: Mapping[str, Any], notes: list[str]
-) -> tuple[type[MemoryBase], MemorySpec]:
+) -> tuple[type[MemoryBase], MemorySpec, type[Replay] | None]:
     memory = memory_class(data.get("name"), "agent.memory.name")
     if memory.kind != algorithm.memory_kind:
         wanted = {
@@ -59,25 +64,54 @@ def _plan_memory(
         }
         reason = f"{algorithm.__name__} learns from {wanted[algorithm.memory_kind or '']}"
         raise SpecError(f"agent.memory.name: {data['name']!r} does not fit: {reason}.")
-    return memory, parse(memory.Spec, data, "agent.memory", notes)
+    if algorithm.imitates:
+        return memory, *_plan_imitation(algorithm, memory, data, notes)
+    return memory, parse(memory.Spec, data, "agent.memory", notes), None
 
 
-def _plan_nets(algorithm: type[Algorithm], name: str, data: Mapping[str, Any], notes: list[str]) -> NetPlan:
+def _plan_imitation(
+    algorithm: type[Algorithm], memory: type[MemoryBase], data: Mapping[str, Any], notes: list[str]
+) -> tuple[ImitationSpec, type[Replay]]:
+    """Two memories of one section: keys that the on-policy memory knows are its own, the others are the replay's."""
+    name, wanted = data.get("sil_replay_name"), "the memory it imitates from, Replay or PrioritizedReplay"
+    if name is None:
+        raise SpecError(f"agent.memory.sil_replay_name: missing key (required): {algorithm.__name__} takes {wanted}.")
+    replay = memory_class(name, "agent.memory.sil_replay_name")
+    if not issubclass(replay, Replay):
+        raise SpecError(f"agent.memory.sil_replay_name: {name!r} does not fit: {algorithm.__name__} takes {wanted}.")
+    own = {key: value for key, value in data.items() if key in memory.Spec.model_fields}
+    rest = {key: value for key, value in data.items() if key not in own and key != "sil_replay_name"}
+    rollout_spec = parse(memory.Spec, own, "agent.memory", notes)
+    replay_spec = parse(replay.Spec, {**rest, "name": name}, "agent.memory", notes)
+    assert isinstance(replay_spec, ReplaySpec)
+    spec = ImitationSpec(name=rollout_spec.name, sil_replay_name=name, rollout=rollout_spec, replay=replay_spec)
+    return spec, replay
+
+
+def _plan_nets(
+    algorithm: type[Algorithm],
+    name: str,
+    data: Mapping[str, Any],
+    critic_net: Mapping[str, Any] | None,
+    notes: list[str],
+) -> NetPlan:
     actor, critic = split_by_net(data) if algorithm.has_critic else (dict(data), None)
-    said = list[str]()
-    plan = NetPlan(_plan_net(actor, said), None if critic is None else _plan_net(critic, said))
+    said, path = list[str](), "agent.net"
+    if critic_net is not None:
+        critic, path = dict(critic_net), "agent.critic_net"
+    plan = NetPlan(_plan_net(actor, said), None if critic is None else _plan_net(critic, said, path))
     notes.extend(dict.fromkeys(said))  # what both nets say is said once
     for key, reason in algorithm.unused_net_keys.items():
         if key in plan.actor.model_fields_set:
             notes.append(f"agent.net.{key}: {reason} in {name}; ignored.")
-    if plan.critic is None or not plan.actor.use_same_optim:
+    if plan.critic is None or not plan.actor.use_same_optim or critic_net is not None:
         return plan
     same = {key: getattr(plan.actor, key) for key in ("optim_spec", "lr_scheduler_spec")}
     return NetPlan(plan.actor, plan.critic.model_copy(update=same))
 
 
-def _plan_net(data: Mapping[str, Any], notes: list[str]) -> NetSpec:
-    spec = parse(net_class(data.get("type"), "agent.net.type").Spec, data, "agent.net", notes)
+def _plan_net(data: Mapping[str, Any], notes: list[str], path: str = "agent.net") -> NetSpec:
+    spec = parse(net_class(data.get("type"), f"{path}.type").Spec, data, path, notes)
     optimizer_kwargs(spec.optim_spec)
     LrSchedule(spec.lr_scheduler_spec, base=1.0)
     make_loss(spec.loss_spec)

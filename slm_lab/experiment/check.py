@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import psutil
+
 from slm_lab.agent import make_agent
+from slm_lab.agent.memory.base import MemorySpec
+from slm_lab.agent.memory.replay import ReplaySpec
 from slm_lab.agent.plan import AgentPlan, plan_agent
 from slm_lab.env import check_env, make_env
 from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import EnvSpec, Spec
-from slm_lab.types import VecEnv
+from slm_lab.types import Spaces, VecEnv
 
 FEW_UPDATES = 200
+WORTH_A_NOTE = 1_000_000  # bytes of a memory
+USABLE = 0.9  # of the memory that is free
 
 
 def check(spec: Spec, notes: list[str]) -> AgentPlan:
     """Validate a spec without building anything; what is odd but runs goes to `notes`."""
     plan = plan_agent(spec.agent, spec.env.num_envs, notes)
     check_env(spec.env)
-    rows = spec.env.max_frame // spec.meta.log_frequency
+    rows = spec.session_frames // spec.meta.log_frequency
     if rows < 3:
         notes.append(f"meta.log_frequency: {spec.meta.log_frequency} leaves {rows} rows in the whole run.")
     if baseline(spec.env.name, spec.env.kwargs) is None:
@@ -25,23 +33,58 @@ def check(spec: Spec, notes: list[str]) -> AgentPlan:
     return plan
 
 
-def preflight(spec: Spec, notes: list[str]) -> tuple[AgentPlan, str]:
-    """Build env and agent once, small, so that what does not fit fails here; (plan, how exactly the env resumes)."""
+def preflight(spec: Spec, notes: list[str], at_once: int = 1, free: int | None = None) -> tuple[AgentPlan, str]:
+    """Build env and agent once, small, so that what does not fit fails here; (plan, how exactly the env resumes).
+
+    `at_once` sessions share `free` bytes, by default what the machine has left.
+    """
     plan = check(spec, notes)
-    if spec.meta.distributed:
-        raise SpecError(f"meta.distributed: {spec.meta.distributed!r} is not supported yet; allowed: false.")
     env = _one_env(spec.env, plan.gamma)
     try:
+        spaces = replace(env.spaces, num_envs=spec.env.num_envs)
+        notes.extend(plan_memory(plan, spaces, at_once, psutil.virtual_memory().available if free is None else free))
         agent = make_agent(plan, spec.env, env.spaces, (0, 0, 0))
         notes.extend(agent.algorithm.notes)
         every, unit = agent.algorithm.cadence("step").every, plan.memory and plan.memory.unit
-        updates = spec.env.max_frame // (every * spec.env.num_envs)
+        updates = spec.session_frames // (every * spec.env.num_envs)
         if agent.algorithm.memory_kind == "on_policy" and unit == "step" and updates < FEW_UPDATES:
             rows = every * spec.env.num_envs
             notes.append(f"agent.algorithm: batches of {rows} rows leave {updates} updates in the whole run.")
         return plan, env.exact
     finally:
         env.close()
+
+
+def plan_memory(plan: AgentPlan, spaces: Spaces, at_once: int, free: int) -> list[str]:
+    """What an agent's memory will take once full, where that is worth a note; a SpecError where it is not there."""
+    if plan.memory is None or plan.memory_spec is None:
+        return []
+    spec, needed = plan.memory_spec, plan.memory.bytes_needed(plan.memory_spec, spaces)
+    together = f", {readable(at_once * needed)} for {at_once} at once" if at_once > 1 else ""
+    kept = f"keeps {spec.max_size:,} transitions: " if isinstance(spec, ReplaySpec) else "needs "
+    said = f"agent.memory: {spec.name} {kept}{readable(needed)} a session{together}"
+    if at_once * needed > free:
+        fits = _what_fits(spec, spaces.num_envs, free / (at_once * needed))
+        raise SpecError(f"{said}; {readable(free)} are free.{fits}")
+    return [f"{said}."] if needed > WORTH_A_NOTE else []
+
+
+def _what_fits(spec: MemorySpec, num_envs: int, share: float) -> str:
+    """Which size of a memory fits where `share` of what it needs is free, to two digits; nothing where none does."""
+    if not isinstance(spec, ReplaySpec):
+        return ""
+    size = max(0, int(spec.max_size * USABLE * share) - num_envs)  # it has one row more than it keeps
+    size -= size % 10 ** max(0, len(str(size)) - 2)
+    return f" agent.memory.max_size: {size} fits." if size else ""
+
+
+def readable(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
 
 
 def _one_env(spec: EnvSpec, gamma: float) -> VecEnv:

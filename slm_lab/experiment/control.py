@@ -15,6 +15,7 @@ from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
 from slm_lab.experiment.child import warm_up
 from slm_lab.experiment.display import Display
+from slm_lab.experiment.hogwild import as_workers
 from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.progress import summary
@@ -55,8 +56,8 @@ Logging = Callable[[Path | None, Console | None], None]  # (file, console) -> No
 
 def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> RunResult:
     """A new run of a spec in mode dev or train."""
-    spec = for_mode(loaded.spec, mode)
     notes = list(loaded.notes)
+    spec = as_workers(for_mode(loaded.spec, mode), notes)
     if spec.meta.max_session > 1:
         warm_up()
     spec = _recorded(spec, mode, options, notes)
@@ -73,10 +74,9 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
     paths = Paths(predir, loaded.spec.name)
     if not paths.trial_spec.exists():
         raise LabError(f"{predir}: not a run of spec {loaded.spec.name!r}: there is no {paths.trial_spec.name}.")
-    saved = read_saved(paths.trial_spec)
-    spec = _continued(saved, for_mode(loaded.spec, mode), predir)
-    notes = list(loaded.notes)
-    preflight(spec, notes)
+    saved, notes = read_saved(paths.trial_spec), list(loaded.notes)
+    spec = _continued(saved, as_workers(for_mode(loaded.spec, mode), notes), predir)
+    preflight(spec, notes, _jobs(spec, options))
     threads = saved.meta.record.get("threads", 1)
     if options.threads not in (None, threads):
         notes.append(f"--threads: this run keeps the {threads} it was started with, for sums depend on it.")
@@ -117,8 +117,8 @@ def _continued(saved: Spec, asked: Spec, predir: Path) -> Spec:
 
 def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str]) -> Spec:
     """The spec with what was chosen for this run and what it runs on; fails here where it cannot run."""
-    _, exact = preflight(spec, notes)
     jobs, git = _jobs(spec, options), git_state()
+    _, exact = preflight(spec, notes, jobs)
     if spec.env.vectorization == "auto":
         chosen = choose_vectorization(spec.env, (spec.meta.random_seed, 0, 0), jobs)
     else:
@@ -128,6 +128,7 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str]) -> S
         "threads": options.threads or 1,
         "vectorization": chosen,
         "env_exact": exact,
+        "repeatable": spec.workers == 1,
         "versions": versions(),
         "machine": machine(),
         "git_dirty": git["dirty"],
@@ -138,7 +139,7 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str]) -> S
 def _run(
     spec: Spec, paths: Paths, mode: str, options: RunOptions, loaded: Loaded, logging: Logging, resume: bool
 ) -> RunResult:
-    display, record = Display(spec.name, spec.meta.max_session, spec.env.max_frame), spec.meta.record
+    display, record = Display(spec.name, spec.meta.max_session, spec.session_frames), spec.meta.record
     trial_options = TrialOptions(
         Options(options.checkpoint_every, checks=record.get("mode", mode) == "dev", render=options.render),
         _jobs(spec, options),
@@ -170,7 +171,8 @@ def _run(
 
 
 def _jobs(spec: Spec, options: RunOptions) -> int:
-    return max(1, min(options.jobs or cores(), spec.meta.max_session))
+    """Sessions at once; workers that train together do so at the same time, however few the cores."""
+    return spec.workers if spec.workers > 1 else max(1, min(options.jobs or cores(), spec.meta.max_session))
 
 
 def _with_meta(spec: Spec, **update: Any) -> Spec:

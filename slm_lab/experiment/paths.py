@@ -188,6 +188,15 @@ class Paths:
     def best(self) -> Path:
         return self.models / f"{self.session_name}_ckpt-best.safetensors"
 
+    def chunk(self, rows: str, start: int, stop: int) -> Path:
+        """Rows start <= row < stop of a memory."""
+        return self.models / f"{self.session_name}_{rows}-{start}-{stop}.safetensors"
+
+    def chunks(self) -> list[Path]:
+        """The session's chunks of rows, of any memory."""
+        name = re.compile(re.escape(f"{self.session_name}_") + r"\w+-\d+-\d+\.safetensors")
+        return [path for path in self.models.glob("*.safetensors") if name.fullmatch(path.name)]
+
     def checkpoints(self) -> list[Path]:
         """The session's checkpoints, newest first, without the best."""
         return [path for _, path in self._numbered()]

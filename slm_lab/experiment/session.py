@@ -17,8 +17,10 @@ from slm_lab.agent.algorithm.base import Key
 from slm_lab.agent.plan import AgentPlan
 from slm_lab.env import make_env
 from slm_lab.experiment import analysis, checkpoint
+from slm_lab.experiment.chunks import ChunkStore
 from slm_lab.experiment.evaluate import evaluate
 from slm_lab.experiment.health import Health, what_is_not_finite
+from slm_lab.experiment.hogwild import Member, Team
 from slm_lab.experiment.paths import Kind, Paths
 from slm_lab.experiment.plot import session_graphs
 from slm_lab.experiment.tensorboard import Events
@@ -81,36 +83,43 @@ class Session:
         self.options, self.report, self.stop = options or Options(), report, stop or Stop()
         self.env = make_env(spec.env, plan.gamma, key, render_mode="human" if self.options.render else None)
         self.agent = make_agent(plan, spec.env, self.env.spaces, key)
-        self.clock = Clock(spec.env.max_frame)
+        self.member: Member | None = None  # the agent, where it trains with those of other sessions
+        self.clock = Clock(spec.session_frames)
         columns = (*plan.algorithm.logs, *(("grad_norm",) if self.options.checks else ()))
         self.tracker = Tracker(paths.session_table("train") if paths else None, columns)
         self.eval_tracker = Tracker(paths.session_table("eval") if paths else None) if spec.meta.rigorous_eval else None
         self.health = Health(self.agent) if self.options.checks else None
+        self.store = ChunkStore(paths) if paths else None  # of what a memory holds
         self.best_state: State | None = None  # the best policy, until it is on disk
         self.saved_at = time.monotonic()
         self.events: Events | None = None
+
+    def join(self, team: Team, fresh: bool) -> None:
+        """Train with other sessions from here on; `fresh` where this one has not trained before."""
+        self.member = Member(self.agent, team, fresh)
 
     def parts(self) -> dict[str, Stateful]:
         """Everything that changes while training."""
         parts: dict[str, Stateful] = {
             "clock": self.clock,
             "env": self.env,
-            "agent": self.agent,
+            "agent": self.member or self.agent,
             "tracker": self.tracker,
         }
         return parts if self.eval_tracker is None else {**parts, "eval_tracker": self.eval_tracker}
 
     def step(self) -> None:
         """One vector step, and the update it may complete."""
-        obs = self.agent.see(self.env.obs)
-        act = self.agent.act(obs, self.clock.frame)
+        seen = self.agent.see(self.env.obs)
+        workers = self.spec.workers  # schedules run over the frames of all of them
+        act = self.agent.act(seen, self.clock.frame * workers)
         step = self.env.step(act.env_action)
         self.clock.tick(self.env.spaces.num_envs)
         if step.returns:
             self.clock.epi += len(step.returns)
             self.tracker.add(step.returns)
         try:
-            metrics = self.agent.learn(obs, act, step, self.clock.frame)
+            metrics = self.agent.learn(seen, act, step, self.clock.frame * workers)
         except RunError as error:
             bad = what_is_not_finite(self.agent, step)
             raise RunError(f"frame {self.clock.frame}: {error}; not finite: {bad}") from error
@@ -122,7 +131,7 @@ class Session:
     def _watch(self, metrics: Metrics, step: Step) -> None:
         if self.health is not None:
             self.health.check()
-        if math.isnan(metrics["loss"]) and self.agent.algorithm.optim is not None:
+        if math.isnan(metrics["loss"]) and metrics["opt_steps"]:
             bad = what_is_not_finite(self.agent, step)
             logger.warning(f"frame {self.clock.frame}: an update was skipped; not finite: {bad}")
 
@@ -186,15 +195,15 @@ class Session:
 
     def save(self) -> None:
         """Write the best policy, then the whole state, then drop what is no longer needed."""
-        if self.paths is None:
+        if self.paths is None or self.store is None:
             return
         self._save_best(self.paths)
         self.tracker.sync()
         if self.eval_tracker is not None:
             self.eval_tracker.sync()
         path = self.paths.checkpoint(self.clock.frame)
-        checkpoint.save(path, checkpoint.gather(self.parts()))
-        checkpoint.prune(self.paths.checkpoints(), path)
+        checkpoint.save(path, checkpoint.gather(self.parts()), self.store)
+        self.store.prune(checkpoint.prune(self.paths.checkpoints(), path))
         self.saved_at = time.monotonic()
 
     def _save_best(self, paths: Paths) -> None:
@@ -204,7 +213,7 @@ class Session:
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint that can be read; False where there is none."""
-        state = checkpoint.load_newest(self.paths.checkpoints()) if self.paths else None
+        state = checkpoint.load_newest(self.paths.checkpoints(), self.store) if self.paths else None
         if state is None:
             return False
         checkpoint.scatter(state, self.parts())

@@ -1,4 +1,4 @@
-"""A trial: all sessions of a spec, as many at once as there are cores, and what they come to together."""
+"""A trial: all sessions of a spec, as many at once as it is given, and what they come to together."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from loguru import logger
 from slm_lab.experiment import analysis
 from slm_lab.experiment.child import Child, start
 from slm_lab.experiment.display import Display
+from slm_lab.experiment.hogwild import Team, team
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.plot import trial_graphs
 from slm_lab.experiment.progress import Status, SummaryRow
@@ -80,10 +81,11 @@ class Trial:
                     with also_to(self.options.log_level, self.paths.for_session(k).session_log):
                         run_session(self.task(k), partial(self.receive, k), self.stop)
             else:
-                self._run_processes(deque(todo))
+                with team(self.spec, self.paths, self.options.resume) as shared:
+                    self._run_processes(deque(todo), shared)
         return self._sum_up()
 
-    def task(self, session: int) -> Task:
+    def task(self, session: int, shared: Team | None = None) -> Task:
         options = self.options
         return Task(
             self.spec,
@@ -92,11 +94,12 @@ class Trial:
             options.threads,
             options.log_level,
             options.resume,
+            shared,
         )
 
     def finished(self, session: int) -> bool:
         """Whether a session has spent its frames and been summed up: metrics may be those of fewer frames."""
-        paths, frames = self.paths.for_session(session), self.spec.env.max_frame
+        paths, frames = self.paths.for_session(session), self.spec.session_frames
         metrics = paths.session_metrics("eval")
         return (
             (paths.newest_frame() or 0) >= frames
@@ -110,16 +113,16 @@ class Trial:
             return False
         last = self.paths.beside_spec(self.paths.trial_scalar)
         scalar = read_json(last) if last.exists() else {"frame": None}
-        return "sessions_done" not in scalar and (scalar["frame"] or 0) >= self.spec.env.max_frame
+        return "sessions_done" not in scalar and (scalar["frame"] or 0) >= self.spec.session_frames
 
-    def _run_processes(self, queue: deque[int]) -> None:
+    def _run_processes(self, queue: deque[int], shared: Team | None) -> None:
         """Keep `jobs` sessions running until none is left, or until asked to stop."""
         running: dict[int, Child] = {}
         asked_at: float | None = None
         try:
             while running or (queue and not self.stop.reason):
                 while queue and len(running) < self.options.jobs and not self.stop.reason:
-                    self._start(queue.popleft(), running)
+                    self._start(queue.popleft(), shared, running)
                 if self.stop.reason and asked_at is None:
                     asked_at = time.monotonic()
                     for child in running.values():
@@ -132,9 +135,9 @@ class Trial:
             for child in running.values():
                 child.kill()
 
-    def _start(self, session: int, running: dict[int, Child]) -> None:
+    def _start(self, session: int, shared: Team | None, running: dict[int, Child]) -> None:
         try:
-            running[session] = start(self.task(session))
+            running[session] = start(self.task(session, shared))
             self.display.status(session, "running")
         except RunError as error:
             self._fail(session, str(error), "")
@@ -206,7 +209,7 @@ def summary_rows(spec: Spec, paths: Paths, failures: Collection[int]) -> list[Su
         if df.empty:
             continue
         last = df.iloc[-1]
-        done = last["frame"] >= spec.env.max_frame and k not in failures
+        done = last["frame"] >= spec.session_frames and k not in failures
         status: Status = "failed" if k in failures else "done" if done else "stopped"
         score, best = float(last["total_reward_ma"]), float(df["total_reward_ma"].max())
         rows.append(SummaryRow(k, score, best, int(last["frame"]), float(last["fps"]), float(last["wall_t"]), status))

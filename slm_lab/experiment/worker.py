@@ -16,6 +16,7 @@ import torch
 from loguru import logger
 
 from slm_lab.agent.plan import plan_agent
+from slm_lab.experiment.hogwild import Team
 from slm_lab.experiment.lock import writing
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.session import Options, Session, SessionResult, Stop
@@ -38,6 +39,7 @@ class Task:
     threads: int
     log_level: str
     resume: bool
+    team: Team | None = None  # the workers it trains with
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,11 @@ def _build(task: Task, send: Send, stop: Stop) -> Session:
         report=lambda row: send(RowMessage(row)),
         stop=stop,
     )
-    if task.resume and session.resume():
+    resumed = task.resume and session.resume()
+    if resumed:
         send(LogMessage("INFO", f"session {index} continues from frame {session.clock.frame}"))
+    if task.team is not None:
+        session.join(task.team, fresh=not resumed)
     write_json(task.paths.session_spec, dump(spec))
     session.events = Events(task.paths.tensorboard, session.clock.frame)
     return session

@@ -199,3 +199,13 @@ class Spec(Model):
     env: EnvSpec = Field(description="the task")
     meta: MetaSpec = Field(description="the run")
     search: dict[str, Any] = Field(default_factory=dict, description="search space, mode `search` only")
+
+    @property
+    def workers(self) -> int:
+        """Sessions that train one agent together: all of them when distributed."""
+        return self.meta.max_session if self.meta.distributed else 1
+
+    @property
+    def session_frames(self) -> int:
+        """Frames that one session spends: workers share the budget."""
+        return -(-self.env.max_frame // self.workers)

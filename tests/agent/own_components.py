@@ -16,7 +16,7 @@ from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay
 from slm_lab.agent.net.base import Head, Net, NetSpec
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Int
-from slm_lab.types import Act, Array, Cadence, Memory, Metrics, Obs, Shape, Spaces, Step
+from slm_lab.types import Act, Array, Cadence, Lessons, Metrics, Obs, Shape, Spaces, Step
 
 
 class GreedySpec(PolicyGradientSpec):
@@ -41,12 +41,12 @@ class Greedy(Algorithm):
         return Cadence(self.spec.patience, unit)
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        return self.learner.act(obs, frame, rng)
+        return self.learner.actor.act(obs, frame, rng)
 
     def best(self, obs: Any) -> Array:
-        return self.learner.best(obs)
+        return self.learner.actor.best(obs)
 
-    def update(self, memory: Memory, frame: int) -> Metrics:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
         batch = memory.sample().flat()
         dist = self.learner.dist(self.learner.net.policy(batch.obs))
         loss = policy_gradient(dist.log_prob(batch.action), batch.reward)
@@ -81,8 +81,8 @@ class Counting(OnPolicyBatchReplay):
 
     Spec: ClassVar[type[MemorySpec]] = CountingSpec
 
-    def __init__(self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape]) -> None:
-        super().__init__(spec, spaces, cadence, extra)
+    def __init__(self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape], rng: Rng) -> None:
+        super().__init__(spec, spaces, cadence, extra, rng)
         self.count = 0
 
     def add(self, obs: Obs, act: Act, step: Step) -> None:

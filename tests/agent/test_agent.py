@@ -11,11 +11,14 @@ from specs_for_tests import tiny_session, tiny_spec
 from slm_lab.agent import Agent
 from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay
+from slm_lab.agent.memory.replay import Replay
 from slm_lab.experiment.session import Session
 from slm_lab.lib.rng import Consumer, Rng
-from slm_lab.types import Act, Array, Step
+from slm_lab.types import Act, Array, Rows, Step
 
 NORMALISED = {"normalize_obs": True}
+ENVS = {"CartPole-v1": "discrete", "Pendulum-v1": "continuous"}
+RUNS = [(name, env) for name, cls in ALGORITHMS.items() for env, kind in ENVS.items() if kind in cls.actions]
 
 
 def session_of(name: str = "PPO", env: str = "CartPole-v1", session: int = 0, /, **overrides: Any) -> Session:
@@ -33,9 +36,12 @@ def equal(left: Any, right: Any) -> bool:
         return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
     if isinstance(left, list | tuple):
         return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, Rows):
+        return equal(list(left.parts(left.start)), list(right.parts(right.start)))
     if isinstance(left, torch.Tensor):
-        return torch.equal(left, right)
-    return np.array_equal(left, right) if isinstance(left, np.ndarray) else bool(left == right)
+        left, right = left.numpy(), right.numpy()
+    # NaN stands for what is not known yet
+    return np.array_equal(left, right, equal_nan=True) if isinstance(left, np.ndarray) else bool(left == right)
 
 
 def test_the_memory_holds_the_normalised_observation_that_was_acted_on() -> None:
@@ -48,10 +54,28 @@ def test_the_memory_holds_the_normalised_observation_that_was_acted_on() -> None
     step = session.env.step(act.env_action)
     expected = agent.normalizer(step.next_obs)
     agent.learn(seen, act, step, 4)
-    assert np.array_equal(rollout(agent)["obs"][0], seen)  # type: ignore[arg-type]
+    assert np.array_equal(rollout(agent)["obs"][0], seen.shown)  # type: ignore[arg-type]
     # the successor by the same statistics, though it has not been acted on yet
     assert np.array_equal(rollout(agent)["next_obs"][0], expected)  # type: ignore[arg-type]
     assert not np.allclose(rollout(agent)["next_obs"][0], step.next_obs)  # type: ignore[arg-type]
+
+
+def test_a_replay_holds_raw_observations_and_hands_them_out_by_the_latest_statistics() -> None:
+    session = session_of("DQN", **NORMALISED)
+    agent = session.agent
+    assert agent.normalizer is not None
+    assert isinstance(agent.memory, Replay)
+    assert agent.lessons is not None
+    first = np.array(session.env.obs)
+    session.run(until=16)
+    agent.see(np.full((4, 4), 100.0, np.float32))  # after the last row was stored
+    raw = agent.memory.ring.views["obs"][:16]  # 4 vector steps
+    assert np.array_equal(raw[:4], first)
+    rows = {row.tobytes() for row in np.asarray(agent.normalizer(raw))}
+    batch = agent.lessons.sample()
+    assert isinstance(batch.obs, torch.Tensor)
+    assert batch.obs.dtype == torch.float32
+    assert {row.tobytes() for row in batch.obs.numpy()} <= rows
 
 
 def test_only_what_is_acted_on_moves_the_statistics() -> None:
@@ -67,18 +91,19 @@ def test_only_what_is_acted_on_moves_the_statistics() -> None:
 def test_without_normalising_observations_pass_as_they_are() -> None:
     session = session_of()
     assert session.agent.normalizer is None
-    assert session.agent.see(session.env.obs) is session.env.obs
+    seen = session.agent.see(session.env.obs)
+    assert seen.raw is session.env.obs
+    assert seen.shown is session.env.obs
 
 
 def test_a_clip_alone_does_not_normalise() -> None:
     agent = session_of(clip_obs=0.01).agent
     seen = agent.see(np.array([[5.0, -5.0, 0.001, 0.0]]))
-    assert isinstance(seen, np.ndarray)
-    assert seen.tolist() == [[pytest.approx(0.01), pytest.approx(-0.01), pytest.approx(0.001), 0.0]]
+    assert isinstance(seen.shown, np.ndarray)
+    assert seen.shown.tolist() == [[pytest.approx(0.01), pytest.approx(-0.01), pytest.approx(0.001), 0.0]]
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "Random"])
+@pytest.mark.parametrize(("name", "env"), [run for run in RUNS if run[0] != "Random"])
 def test_deciding_is_repeatable_and_changes_nothing(name: str, env: str) -> None:
     session = session_of(name, env, max_frame=160, **NORMALISED)
     session.run()
@@ -96,7 +121,9 @@ def test_deciding_is_repeatable_and_changes_nothing(name: str, env: str) -> None
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "Random"])
 def test_nets_with_norms_train_in_a_single_env_and_decide_without_changing(name: str, norm: str) -> None:
     keys: dict[str, Any] = {f"agent.net.{norm}": True, "num_envs": 1, "max_frame": 96}
-    if name == "PPO":
+    if name == "CrossQ":  # a net has one kind of norm
+        keys |= {"agent.net.batch_renorm": None, "agent.critic_net": None}
+    if name in ("PPO", "PPOSIL"):
         keys["agent.algorithm.minibatch_size"] = 15  # leaves a last minibatch of one row
     session = session_of(name, **keys)
     session.run()
@@ -113,7 +140,7 @@ def test_evaluation_uses_the_end_of_every_schedule() -> None:
     agent, obs = session.agent, np.tile(session.env.obs, (50, 1))  # type: ignore[arg-type]
     best = agent.decide(obs)
     assert np.array_equal(agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL)), best)  # epsilon 0
-    assert not np.array_equal(agent.act(obs, 0).env_action, best)  # epsilon 1
+    assert not np.array_equal(agent.act(agent.see(obs), 0).env_action, best)  # epsilon 1
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -128,8 +155,7 @@ def test_a_policy_taken_out_acts_the_same_elsewhere_and_training_does_not_touch_
     assert np.array_equal(other.agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL)), expected)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("name", "env"), RUNS)
 @pytest.mark.parametrize("frame", [132, 256])  # in mid-batch, and right after an update
 def test_an_agent_brought_back_learns_the_very_same(name: str, env: str, frame: int) -> None:
     session, other = (
@@ -159,4 +185,4 @@ def feed(agent: Agent, session: Session, steps: int) -> None:
 def test_actions_of_different_sessions_differ() -> None:
     first, second = session_of().agent, session_of("PPO", "CartPole-v1", 1).agent
     obs = np.zeros((64, 4), np.float32)
-    assert not np.array_equal(first.act(obs, 0).action, second.act(obs, 0).action)
+    assert not np.array_equal(first.act(first.see(obs), 0).action, second.act(second.see(obs), 0).action)

@@ -8,8 +8,8 @@ import torch
 from specs_for_tests import AGENTS, tiny_session, tiny_spec
 
 from slm_lab.agent.algorithm import ALGORITHMS
-from slm_lab.agent.algorithm.actor_critic import ActorCritic
-from slm_lab.agent.algorithm.ppo import PPO
+from slm_lab.agent.algorithm.crossq import CrossQ
+from slm_lab.agent.algorithm.soft_actor_critic import SoftActorCritic
 from slm_lab.agent.plan import AgentPlan, plan_agent, split_by_net
 from slm_lab.lib.errors import SpecError
 
@@ -46,43 +46,54 @@ def test_a_prefix_before_no_key_is_an_unknown_key() -> None:
         plan("PPO", **{"agent.net.actor_hid_layer": [4]})
 
 
+def built(name: str, **keys: Any) -> Any:
+    """An algorithm on CartPole whose critics, if it can have a section for them, have none."""
+    if ALGORITHMS[name].takes_critic_net:
+        keys["agent.critic_net"] = None
+    if name == "CrossQ":
+        keys["agent.net.batch_renorm"] = None  # whose parameters would come first
+    return tiny_session(tiny_spec(name, **keys)).agent.algorithm
+
+
+def nets_of(algorithm: Any) -> list[Any]:
+    """The net of the policy, then those of its critics; one net where they share it."""
+    learner = algorithm.learner
+    if isinstance(algorithm, SoftActorCritic | CrossQ):
+        return [learner.policy.net, learner.critics.q1, learner.critics.q2]
+    return [learner.net.actor] if learner.net.critic is None else [learner.net.actor, learner.net.critic]
+
+
 @pytest.mark.parametrize("name", [name for name, cls in ALGORITHMS.items() if cls.has_critic])
 def test_actor_and_critic_are_built_from_their_own_keys(name: str) -> None:
-    session = tiny_session(
-        tiny_spec(
-            name,
-            **{
-                "agent.net.critic_hid_layers": [7],
-                "agent.net.actor_optim_spec": {"name": "SGD", "lr": 0.5},
-                "agent.net.critic_clip_grad_val": 0.1,
-            },
-        )
+    algorithm = built(
+        name,
+        **{
+            "agent.net.critic_hid_layers": [7],
+            "agent.net.actor_optim_spec": {"name": "SGD", "lr": 0.5},
+            "agent.net.critic_clip_grad_val": 0.1,
+        },
     )
-    algorithm = session.agent.algorithm
-    assert isinstance(algorithm, ActorCritic | PPO)
-    net, optim = algorithm.learner.net, algorithm.learner.optim
-    assert net.critic is not None
-    assert next(net.actor.parameters()).shape == (16, 4)
-    assert next(net.critic.parameters()).shape == (7, 4)
-    assert {key: type(optimiser) for key, optimiser in optim.optimizers.items()} == {
-        "actor": torch.optim.SGD,
-        "critic": torch.optim.Adam,
-    }
-    assert (optim.lr_of("actor"), optim.lr_of("critic")) == (0.5, 0.01)
-    assert {group.name: group.clip for group in optim.groups} == {"actor": None, "critic": 0.1}
+    actor, *critics = nets_of(algorithm)
+    assert next(actor.parameters()).shape == (16, 4)
+    assert [next(critic.parameters()).shape for critic in critics] == [(7, 4)] * len(critics)
+    optim, names = algorithm.optim, ["q1", "q2"] if len(critics) == 2 else ["critic"]
+    assert isinstance(optim.optimizers["actor"], torch.optim.SGD)
+    assert all(isinstance(optim.optimizers[critic], torch.optim.Adam) for critic in names)
+    assert [optim.lr_of(net) for net in ("actor", *names)] == [0.5, *[0.01] * len(names)]
+    clips = {group.name: group.clip for group in optim.groups}
+    assert [clips[net] for net in ("actor", *names)] == [None, *[0.1] * len(names)]
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("name", [name for name, cls in ALGORITHMS.items() if cls.has_critic])
 def test_init_stds_reach_the_weights_of_both_heads(name: str, shared: bool) -> None:
     keys = {"agent.net.actor_init_std": 0.01, "agent.net.critic_init_std": 1.0, "agent.net.shared": shared}
-    algorithm = tiny_session(tiny_spec(name, **keys)).agent.algorithm
-    assert isinstance(algorithm, ActorCritic | PPO)
-    net = algorithm.learner.net
-    heads = [*net.actor.heads, *(net.critic.heads if net.critic is not None else ())]
-    policy, value = (head.weight.detach() for head in heads)
+    heads = [head for net in nets_of(built(name, **keys)) for head in net.heads]
+    policy, *values = (head.weight.detach() for head in heads)
     torch.testing.assert_close(policy @ policy.T, 1e-4 * torch.eye(2))
-    torch.testing.assert_close(value @ value.T, torch.eye(1))
+    assert values
+    for value in values:
+        torch.testing.assert_close(value @ value.T, torch.eye(len(value)))
 
 
 def test_the_critic_takes_the_actors_optimiser_where_asked() -> None:
@@ -149,6 +160,12 @@ def test_a_deviation_for_discrete_actions_is_noted_by_the_agent() -> None:
 def test_an_on_policy_algorithm_refuses_a_replay_memory(name: str) -> None:
     with pytest.raises(SpecError, match=r"agent\.memory\.name: 'own_components:OffPolicy' does not fit: .* on-policy"):
         plan(name, **{"agent.memory.name": "own_components:OffPolicy"})
+
+
+@pytest.mark.parametrize("name", [name for name, cls in ALGORITHMS.items() if cls.memory_kind == "replay"])
+def test_an_algorithm_that_replays_refuses_a_rollout(name: str) -> None:
+    with pytest.raises(SpecError, match=r"agent\.memory\.name: 'OnPolicyReplay' does not fit: .* replay memory"):
+        plan(name, **{"agent.memory.name": "OnPolicyReplay"})
 
 
 def test_a_minibatch_larger_than_the_batch_is_refused() -> None:

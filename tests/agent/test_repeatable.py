@@ -17,6 +17,7 @@ from slm_lab.spec.schema import Spec
 
 LEARNERS = [name for name, cls in ALGORITHMS.items() if cls.memory_kind is not None]
 
+CASES = [(name, kind) for name, cls in ALGORITHMS.items() for kind in ("discrete", "continuous") if kind in cls.actions]
 CONTINUOUS: dict[str, Any] = {"agent.algorithm.action_pdtype": "NormalTanh"}  # its entropy is sampled too
 SPECS: dict[str, Any] = {
     "discrete": lambda name: tiny_spec(name, normalize_obs=True),
@@ -40,8 +41,7 @@ def disturb() -> None:
     torch.manual_seed(3)
 
 
-@pytest.mark.parametrize("kind", SPECS)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_the_same_key_gives_the_same_weights_bit_by_bit(name: str, kind: str) -> None:
     spec = SPECS[kind](name)
     weights, returns = trained(spec, (5, 0, 2))
@@ -70,8 +70,7 @@ def global_states() -> tuple[Any, Any, Any]:
     return random.getstate(), repr(numpy_state), torch.get_rng_state().tolist()
 
 
-@pytest.mark.parametrize("kind", SPECS)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_training_leaves_the_global_generators_alone(name: str, kind: str) -> None:
     session = tiny_session(SPECS[kind](name))
     before = global_states()

@@ -24,7 +24,7 @@ from safetensors.numpy import save as to_bytes
 from slm_lab.experiment import checkpoint
 from slm_lab.experiment.checkpoint import CheckpointError, gather, load, load_newest, prune, save, scatter
 from slm_lab.lib.rng import Rng
-from slm_lab.types import Clock
+from slm_lab.types import Clock, Rows
 
 STATE: dict[Any, Any] = {
     "tensor": torch.arange(6, dtype=torch.float32).view(2, 3).t(),  # not contiguous
@@ -91,6 +91,47 @@ def test_what_cannot_be_held_is_refused_when_saved_and_nothing_is_written(tmp_pa
     with pytest.raises((TypeError, SafetensorError)):
         save(tmp_path / "a", {"x": [value]})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_refused_where_there_is_no_store_for_them(tmp_path: Path) -> None:
+    rows = Rows("replay", 0, 0, lambda first: iter(()))
+    with pytest.raises(TypeError, match=r"cannot hold Rows \(replay\) without a store"):
+        save(tmp_path / "a", {"memory": [rows]})
+    assert list(tmp_path.iterdir()) == []
+
+
+class NoRows:
+    """A store for rows that are none."""
+
+    def put(self, rows: Rows) -> list[str]:
+        return [rows.name]
+
+    def get(self, name: str, place: Any) -> Rows:
+        assert place == [name]
+        return Rows(name, 0, 0, lambda first: iter(()))
+
+
+def test_rows_stand_where_they_stood_and_need_their_store_again(tmp_path: Path) -> None:
+    rows = Rows("replay", 0, 0, lambda first: iter(()))
+    save(tmp_path / "a", {"memory": [rows, 1]}, NoRows())
+    got = load(tmp_path / "a", NoRows())
+    assert (got["memory"][0].name, got["memory"][1]) == ("replay", 1)
+    with pytest.raises(TypeError, match=r"a holds Rows \(replay\): it cannot be loaded without a store"):
+        load(tmp_path / "a")
+
+
+def test_rows_of_two_memories_with_one_name_are_refused(tmp_path: Path) -> None:
+    rows = Rows("replay", 0, 0, lambda first: iter(()))
+    with pytest.raises(ValueError, match="two memories save their rows as 'replay'"):
+        save(tmp_path / "a", {"one": rows, "other": rows}, NoRows())
+
+
+def test_a_file_that_is_whole_but_another_is_refused(tmp_path: Path) -> None:
+    first = save(tmp_path / "a", {"frame": 1})
+    assert load(tmp_path / "a", sha256=first) == {"frame": 1}
+    save(tmp_path / "a", {"frame": 2})
+    with pytest.raises(CheckpointError, match="a: not the file that was saved"):
+        load(tmp_path / "a", sha256=first)
 
 
 def test_gather_and_scatter_move_the_state_of_every_part() -> None:
@@ -275,6 +316,6 @@ def test_only_the_checkpoint_just_written_and_its_predecessor_are_kept(tmp_path:
     paths = [tmp_path / str(frame) for frame in (50, 40, 30, 20, 10)]
     for path in paths:
         path.touch()
-    prune(paths, tmp_path / "40")  # 50 could not be read: the session went on from 30
+    assert prune(paths, tmp_path / "40") == [tmp_path / "30"]  # 50 could not be read: the session went on from 30
     assert sorted(path.name for path in tmp_path.iterdir()) == ["30", "40"]
     assert checkpoint.KEEP == 2

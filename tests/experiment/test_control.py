@@ -104,7 +104,6 @@ def test_two_runs_in_one_second_have_folders_of_their_own(data: Path) -> None:
     [
         ({"env": {"name": "LunarLander-v3", "gravity": 5.0}}, r"env: LunarLander-v3 cannot be made with .*gravity"),
         ({"env": {"name": "faulty_envs:Faulty", "faults": {"any": "raise in reset"}}}, "ValueError: no reset today"),
-        ({"meta": {"distributed": "shared"}}, r"meta\.distributed: 'shared' is not supported yet"),
         ({"algorithm": {"action_pdtype": "Normal"}}, "unknown distribution for discrete actions 'Normal'"),
     ],
 )

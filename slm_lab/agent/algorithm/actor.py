@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from slm_lab.agent.algorithm.acting import NetActor
 from slm_lab.agent.algorithm.base import AlgorithmSpec, Key, NetPlan, resolve_device
 from slm_lab.agent.algorithm.policy import Policy
 from slm_lab.agent.net import make_net
+from slm_lab.agent.net.modes import Modes
 from slm_lab.agent.net.optim import Group, Optim
 from slm_lab.agent.net.policy_value import PolicyValueNet
 from slm_lab.lib.distribution import Argmax, Distribution
 from slm_lab.lib.errors import SpecError
-from slm_lab.lib.rng import Consumer, Rng, seed_of
-from slm_lab.types import Act, Array, Batch, Spaces, map_obs
+from slm_lab.lib.rng import Consumer, seed_of
+from slm_lab.types import Array, Batch, Spaces, map_obs
 
 CHUNK = 8192  # rows of a forward pass without gradient: bounds memory on images
 
@@ -27,7 +27,6 @@ class ActorCriticLearner:
     """Policy and value nets of one agent with their optimiser; a policy alone where the plan has no critic."""
 
     def __init__(self, spec: AlgorithmSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
-        self.spec = spec
         self.device = resolve_device(plan.actor.gpu)
         self.policy = Policy(spaces, spec.action_pdtype, spec.action_policy)
         if self.policy.dist is Argmax:
@@ -44,9 +43,10 @@ class ActorCriticLearner:
                 plan.actor,
                 plan.critic,
             ).to(self.device)
-        self.net.eval()  # acting must not move batch statistics; updates switch to training for their gradient steps
+        self.training = Modes(self.net).training
         self.optim = Optim(self._groups(plan))
         self.separate = self.net.critic is not None
+        self.actor = NetActor(self.policy, self.net.policy, self.device, spec.explore_var_spec)
 
     @staticmethod
     def _notes(plan: NetPlan, own_log_std: bool) -> list[str]:
@@ -60,27 +60,6 @@ class ActorCriticLearner:
             Group(name, params, specs[name].optim_spec, specs[name].lr_scheduler_spec, specs[name].clip_grad_val)
             for name, params in self.net.groups().items()
         ]
-
-    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        """One crossing from numpy to torch and back."""
-        schedule = self.spec.explore_var_spec
-        with torch.inference_mode():
-            outputs = self.net.policy(self.to_tensor(obs))
-            if self.device.type != "cpu":
-                outputs = [output.cpu() for output in outputs]
-            action = self.policy.explore(outputs, schedule(frame) if schedule else 1.0, rng.torch)
-            stored = action.numpy()
-            sent = self.policy.to_env(action).numpy()
-        return Act(sent, stored, {})
-
-    def best(self, obs: Any) -> Array:
-        with torch.inference_mode():
-            mode = self.policy.dist(*self.net.policy(self.to_tensor(obs))).mode()
-            sent: Array = self.policy.to_env(mode).cpu().numpy()
-        return sent
-
-    def to_tensor(self, obs: Any) -> Any:
-        return map_obs(lambda x: torch.from_numpy(x).to(self.device), obs)
 
     def to_device(self, batch: Batch) -> Batch:
         return batch if self.device.type == "cpu" else batch.map(lambda x: x.to(self.device))
@@ -103,15 +82,6 @@ class ActorCriticLearner:
 
         with torch.no_grad():
             return torch.cat([chunk(start) for start in range(0, len(action), CHUNK)])
-
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        """The nets as they are while they learn: norm layers use and update batch statistics."""
-        self.net.train()
-        try:
-            yield
-        finally:
-            self.net.eval()
 
     def steps_for(self, policy: bool, value: bool) -> tuple[str, ...]:
         """Names of the nets that a pass with these losses steps."""

@@ -16,7 +16,7 @@ from slm_lab.agent.algorithm.returns import bootstrapped_returns, gae
 from slm_lab.agent.net.optim import make_loss
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import Batch, Cadence, Memory, Metrics, Spaces
+from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
 
 
 class ActorCriticSpec(PolicyGradientSpec):
@@ -55,24 +55,26 @@ class ActorCritic(Algorithm):
     def __init__(self, spec: ActorCriticSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.actor = self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.actor = self.learner.actor
         self.notes, self.optim = self.learner.notes, self.learner.optim
         self.v_scale, self.adv_scale = TargetScale(), PercentileScale()
         self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
         self.value_loss = make_loss((plan.critic or plan.actor).loss_spec)
 
     @classmethod
-    def check(cls, spec: ActorCriticSpec, num_envs: int, unit: str) -> None:
+    def settle(cls, spec: ActorCriticSpec, num_envs: int, unit: str, batch_size: int | None) -> ActorCriticSpec:
         if spec.training_frequency is None and (spec.lam is not None or spec.num_step_returns is None):
             raise SpecError(
                 "agent.algorithm.training_frequency: missing key (required unless num_step_returns sets it)."
             )
+        return spec
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         n_step = self.spec.num_step_returns if self.spec.lam is None else None
         return Cadence(n_step or self.spec.training_frequency or 1, unit)
 
-    def update(self, memory: Memory, frame: int) -> Metrics:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
         rollout = learner.to_device(memory.sample())
         batch = self._with_targets(rollout, rollout.flat())

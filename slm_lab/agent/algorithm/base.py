@@ -16,7 +16,7 @@ from slm_lab.agent.net.optim import Optim
 from slm_lab.lib.rng import Consumer, Rng
 from slm_lab.spec.parse import Float, Model
 from slm_lab.spec.schema import Schedule
-from slm_lab.types import Act, Array, Cadence, Memory, Metrics, Shape, State
+from slm_lab.types import Act, ActionKind, Array, Cadence, Lessons, Metrics, Shape, State
 
 TARGET_KEYS = dict.fromkeys(("update_type", "update_frequency", "polyak_coef"), "there is no target net")
 """Net keys that mean nothing to an algorithm without a target net."""
@@ -67,8 +67,11 @@ class Algorithm(ABC):
 
     Spec: ClassVar[type[AlgorithmSpec]]
     memory_kind: ClassVar[Literal["on_policy", "replay"] | None] = "on_policy"
+    actions: ClassVar[tuple[ActionKind, ...]] = ("discrete", "continuous", "multi_discrete", "multi_binary")
     whole_episodes: ClassVar[bool] = False  # must an on-policy batch consist of finished episodes?
+    imitates: ClassVar[bool] = False  # does its memory section name a replay memory beside the on-policy one?
     has_critic: ClassVar[bool] = False
+    takes_critic_net: ClassVar[bool] = False  # may `agent.critic_net` describe its critics?
     unused_net_keys: ClassVar[Mapping[str, str]] = {}
     extra: ClassVar[Mapping[str, Shape]] = {}  # what act() adds to the memory, beside the action
     logs: ClassVar[tuple[str, ...]] = ()  # metrics that are columns of the table
@@ -82,9 +85,9 @@ class Algorithm(ABC):
         self.notes: list[str] = []
 
     @classmethod
-    def check(cls, spec: Any, num_envs: int, unit: str) -> None:
-        """Raise a SpecError where settings contradict each other; most cannot."""
-        return
+    def settle(cls, spec: Any, num_envs: int, unit: str, batch_size: int | None) -> Any:
+        """The spec with the defaults that depend on other sections; a SpecError where settings contradict another."""
+        return spec
 
     @abstractmethod
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
@@ -99,7 +102,7 @@ class Algorithm(ABC):
         return self.actor.best(obs)
 
     @abstractmethod
-    def update(self, memory: Memory, frame: int) -> Metrics:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
         """Learn from what the memory holds; `loss` and `opt_steps` are always reported."""
 
     def state_dict(self) -> State:

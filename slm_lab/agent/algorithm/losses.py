@@ -83,3 +83,43 @@ class PercentileScale(nn.Module):
         self.low.lerp_(low, 1 - self.DECAY)
         self.high.lerp_(high, 1 - self.DECAY)
         return adv / (self.high - self.low).clamp_min(1.0)
+
+
+def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: float) -> Tensor:
+    """r + gamma V(s') where the episode goes on or was only cut off by a time limit, r where it ended. All [B]."""
+    return torch.where(terminated, reward, reward + gamma * next_value)
+
+
+def taken(q: Tensor, action: Tensor) -> Tensor:
+    """Q(s, a) [B] of the actions that were taken, from the values of all [B, n]."""
+    return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def weighted_mean(rows: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean of a loss by rows [B], each with its importance weight where there are any."""
+    return rows.mean() if weight is None else (rows * weight).mean()
+
+
+def imitation_advantage(ret: Tensor, value: Tensor, clip: float) -> Tensor:
+    """How much better than V a return was, 0 to `clip`, without gradient (Oh et al. 2018). All [B]."""
+    return (ret - value.detach()).clamp(0, clip)
+
+
+def imitation_weight(adv: Tensor, weight: Tensor | None, least: int) -> Tensor:
+    """What each row [B] counts for: nothing where it was no better, else 1 / n times its importance weight.
+
+    n is the number of better rows, but at least `least`, so that a few of them make no full step.
+    """
+    better = (adv > 0).to(adv.dtype)
+    share = better / better.sum().clamp_min(least)
+    return share if weight is None else share * weight
+
+
+def imitation_policy_loss(log_prob: Tensor, adv: Tensor, weight: Tensor) -> Tensor:
+    """Make what turned out better than expected more likely. All [B], weights of `imitation_weight`."""
+    return -(weight * adv * log_prob).sum()
+
+
+def imitation_value_loss(value: Tensor, adv: Tensor, weight: Tensor) -> Tensor:
+    """Half of a loss whose gradient moves V towards better returns, never down. All [B]."""
+    return -0.5 * (weight * adv * value).sum()

@@ -26,7 +26,7 @@ from slm_lab.agent.net.optim import make_loss
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import Float, Int
 from slm_lab.spec.schema import Schedule
-from slm_lab.types import Batch, Cadence, Memory, Metrics, Spaces
+from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
 
 
 class PPOSpec(PolicyGradientSpec):
@@ -71,25 +71,27 @@ class PPO(Algorithm):
     def __init__(self, spec: PPOSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.actor = self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.actor = self.learner.actor
         self.notes, self.optim = self.learner.notes, self.learner.optim
         self.v_scale, self.adv_scale = TargetScale(), PercentileScale()
         self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
         self.value_loss = make_loss((plan.critic or plan.actor).loss_spec)
 
     @classmethod
-    def check(cls, spec: PPOSpec, num_envs: int, unit: str) -> None:
+    def settle(cls, spec: PPOSpec, num_envs: int, unit: str, batch_size: int | None) -> PPOSpec:
         rows = spec.time_horizon * spec.num_unrolls * num_envs
         if unit == "step" and spec.minibatch_size > rows:
             raise SpecError(
                 f"agent.algorithm.minibatch_size: {spec.minibatch_size} is larger than the batch: "
                 f"time_horizon * num_unrolls * num_envs = {rows}."
             )
+        return spec
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.time_horizon * self.spec.num_unrolls, unit)
 
-    def update(self, memory: Memory, frame: int) -> Metrics:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
         rollout = learner.to_device(memory.sample())
         flat = rollout.flat()

@@ -12,7 +12,7 @@ from slm_lab.agent.algorithm.base import Algorithm, AlgorithmSpec, Key, NetPlan
 from slm_lab.agent.algorithm.policy import random_actions
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import Act, Array, Cadence, Memory, Metrics, Spaces
+from slm_lab.types import Act, Array, Cadence, Lessons, Metrics, Spaces
 
 
 class RandomSpec(AlgorithmSpec):
@@ -54,5 +54,5 @@ class Random(Algorithm):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(1, unit)
 
-    def update(self, memory: Memory, frame: int) -> Metrics:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
         return {"loss": math.nan, "opt_steps": 0}

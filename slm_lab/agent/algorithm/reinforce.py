@@ -14,7 +14,7 @@ from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, P
 from slm_lab.agent.algorithm.losses import policy_gradient, standardize
 from slm_lab.agent.algorithm.returns import episode_returns
 from slm_lab.spec.parse import Int
-from slm_lab.types import Cadence, Memory, Metrics, Spaces
+from slm_lab.types import Cadence, Lessons, Metrics, Spaces
 
 
 class ReinforceSpec(PolicyGradientSpec):
@@ -43,14 +43,15 @@ class Reinforce(Algorithm):
     def __init__(self, spec: ReinforceSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.actor = self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.learner = ActorCriticLearner(spec, plan, spaces, key)
+        self.actor = self.learner.actor
         self.notes, self.optim = self.learner.notes, self.learner.optim
         self.nets = nn.ModuleDict({"net": self.learner.net})
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.training_frequency, unit)
 
-    def update(self, memory: Memory, frame: int) -> Metrics:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
         rollout = learner.to_device(memory.sample())
         batch = rollout.flat()

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 
 from slm_lab.agent.memory.base import MemoryBase
 from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay, OnPolicyCrossEntropy, OnPolicyReplay
+from slm_lab.agent.memory.replay import PrioritizedReplay, Replay
 from slm_lab.lib.plugin import component
 
 MEMORIES: Mapping[str, type[MemoryBase]] = {
     "OnPolicyReplay": OnPolicyReplay,
     "OnPolicyBatchReplay": OnPolicyBatchReplay,
     "OnPolicyCrossEntropy": OnPolicyCrossEntropy,
+    "PrioritizedReplay": PrioritizedReplay,
+    "Replay": Replay,
 }
 
 

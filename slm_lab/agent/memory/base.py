@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pydantic import Field
+from torch import Tensor
 
+from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Model
-from slm_lab.types import Cadence, Memory, Shape, Spaces
+from slm_lab.types import Batch, Cadence, Memory, Shape, Spaces
 
 
 class MemorySpec(Model):
@@ -23,4 +25,15 @@ class MemoryBase(Memory):
     kind: ClassVar[Literal["on_policy", "replay"]]
     unit: ClassVar[Literal["step", "frame", "episode"]]  # what its cadence counts
 
-    def __init__(self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape]) -> None: ...
+    def __init__(
+        self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape], rng: Rng
+    ) -> None: ...
+
+    def feedback(self, batch: Batch, error: Tensor) -> None:
+        """Told how wrong the learner was about each row of a batch [B]; most memories do not care."""
+        return
+
+    @classmethod
+    def bytes_needed(cls, spec: MemorySpec, spaces: Spaces) -> int:
+        """What it will hold once full; 0 where that is a rollout's worth and not worth a word."""
+        return 0

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 
 from slm_lab.agent.memory.base import MemoryBase, MemorySpec
+from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Float
 from slm_lab.types import Act, Array, Batch, Cadence, Obs, Shape, Spaces, State, Step
 
@@ -90,7 +91,7 @@ class OnPolicyBatchReplay(MemoryBase):
     kind: ClassVar = "on_policy"
     unit: ClassVar = "step"
 
-    def __init__(self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape]) -> None:
+    def __init__(self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape], rng: Rng) -> None:
         self.columns = Columns(cadence.every, spaces, extra)
         self.cursor = 0
 
@@ -136,7 +137,7 @@ class OnPolicyReplay(MemoryBase):
     kind: ClassVar = "on_policy"
     unit: ClassVar = "episode"
 
-    def __init__(self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape]) -> None:
+    def __init__(self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape], rng: Rng) -> None:
         self.spec, self.spaces, self.cadence, self.extra = spec, spaces, cadence, extra
         self.columns = Columns(1024, spaces, extra)
         self.cursor = 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slm_lab.agent.net.base import Head, Net, NetSpec
+from slm_lab.agent.net.dueling import DuelingMLPNet
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.lib.plugin import component
 from slm_lab.types import Shape
 
-NETS: Mapping[str, type[Net]] = {"MLPNet": MLPNet}
+NETS: Mapping[str, type[Net]] = {"MLPNet": MLPNet, "DuelingMLPNet": DuelingMLPNet}
 
 
 def net_class(name: object, path: str) -> type[Net]:

@@ -6,11 +6,13 @@ import inspect
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.net.shared import SharedStep, SharedWeights
 from slm_lab.lib.errors import RunError, SpecError, hint, lookup
 from slm_lab.spec.schema import LossSpec, LrSpec, OptimSpec
 from slm_lab.types import State
@@ -40,6 +42,7 @@ class Group:
     optim: OptimSpec
     lr_spec: LrSpec | None
     clip: float | None
+    bounds: tuple[float, float] | None = None  # what parameters are held within after each step
 
 
 class Optim:
@@ -56,10 +59,18 @@ class Optim:
             name: [p for part in optimizer.param_groups for p in part["params"]]
             for name, optimizer in self.optimizers.items()
         }
+        self.leaves: dict[str, list[nn.Parameter]] = {g.name: g.params for g in groups}
         self.schedules = {g.name: LrSchedule(g.lr_spec, self.lr_of(g.name)) for g in groups}
+        self.shared: SharedStep | None = None  # where other processes step the same parameters
         self.norms: dict[str, float] = {}
         self.nan_skips = 0
         self.streak = 0
+
+    def join(self, weights: SharedWeights) -> None:
+        """From now on train the parameters and optimiser state of several workers, in place of our own."""
+        self.shared = SharedStep(weights, self.optimizers, self.leaves)
+        for schedule in self.schedules.values():
+            schedule.pace = weights.workers
 
     def lr_of(self, name: str) -> float:
         return float(self.optimizers[name].param_groups[0]["lr"])
@@ -88,12 +99,17 @@ class Optim:
             for param in self.params[name]:
                 if param.grad is not None:
                     param.grad.zero_()
-        total.backward()  # type: ignore[no-untyped-call]
+        # only where asked for: an actor's loss passes through its critics without a gradient for their weights
+        leaves = None if only is None else [param for name in names for param in self.leaves[name]]
+        total.backward(inputs=leaves)  # type: ignore[no-untyped-call]
         for group in self.groups:
             if group.name in names and not math.isfinite(self._clip(group)):
                 return self._skip(f"gradient of {group.name}")
-        for name in names:
-            self.optimizers[name].step()
+        if self.shared is not None:
+            self.shared.step(names)
+        else:
+            for name in names:
+                self.optimizers[name].step()
         self.streak = 0
         return value
 
@@ -138,6 +154,7 @@ class LrSchedule:
 
     def __init__(self, spec: LrSpec | None, base: float) -> None:
         self.spec, self.base = spec, base
+        self.pace = 1  # updates that each of ours stands for: workers that share their weights take turns
         self.torch: Any = None
         if spec is None or spec.name in LINEAR:
             self.frame, self.floor = _linear_arguments(spec) if spec else (1.0, 1.0)
@@ -155,7 +172,8 @@ class LrSchedule:
         if self.torch is None:
             return self.base * max(self.floor, 1 - frame / self.frame * (1 - self.floor))
         lr = float(self.torch.get_last_lr()[0])
-        self.torch.step()
+        for _ in range(self.pace):
+            self.torch.step()
         return lr
 
     def state_dict(self) -> State:
@@ -244,9 +262,19 @@ def _make_optimizer(group: Group) -> torch.optim.Optimizer:
         for part in parts:
             part["params"] = [flatten(part["params"])]
     try:
-        return cls(parts, **kwargs)
+        optimizer = cls(parts, **kwargs)
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise SpecError(f"agent.net.optim_spec: {cls.__name__}: {error}.") from None
+    if group.bounds is not None:
+        optimizer.register_step_post_hook(partial(_hold_within, group.bounds))
+    return optimizer
+
+
+def _hold_within(bounds: tuple[float, float], optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Part of the step, so that it is also under the lock where workers share the parameters."""
+    for part in optimizer.param_groups:
+        for param in part["params"]:
+            param.data.clamp_(*bounds)
 
 
 def _default_decay(cls: type[torch.optim.Optimizer]) -> float:

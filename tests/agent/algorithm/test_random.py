@@ -21,7 +21,7 @@ KINDS: dict[str, Spaces] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_actions_fill_their_space(kind: str) -> None:
     agent = make("Random", KINDS[kind])
-    actions = np.concatenate([agent.act(np.zeros((4, 3)), 0).action for _ in range(200)])
+    actions = np.concatenate([agent.act(agent.see(np.zeros((4, 3))), 0).action for _ in range(200)])
     assert actions.shape == (800, *KINDS[kind].action_shape)
     assert actions.dtype == KINDS[kind].action_dtype
     if kind == "continuous":

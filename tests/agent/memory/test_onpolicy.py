@@ -14,9 +14,11 @@ from slm_lab.agent.memory.onpolicy import (
     OnPolicyCrossEntropySpec,
     OnPolicyReplay,
 )
+from slm_lab.lib.rng import Rng
 from slm_lab.types import Act, ActionKind, Array, Batch, Cadence, Shape, Spaces, State, Step
 
 SPEC = MemorySpec(name="any")
+RNG = Rng(0)
 
 
 def vector(num_envs: int, kind: ActionKind = "discrete", dim: int = 2, nvec: Shape = ()) -> Spaces:
@@ -54,7 +56,7 @@ def never(n: int) -> Array:
 
 
 def test_a_rollout_is_handed_out_when_full_with_one_row_a_step_and_one_column_an_env() -> None:
-    memory = OnPolicyBatchReplay(SPEC, vector(3), Cadence(2, "step"), {})
+    memory = OnPolicyBatchReplay(SPEC, vector(3), Cadence(2, "step"), {}, RNG)
     add(memory, 0, ends(1))
     assert not memory.ready()
     add(memory, 1, never(3), truncated=ends(2))
@@ -76,7 +78,7 @@ def test_a_rollout_is_handed_out_when_full_with_one_row_a_step_and_one_column_an
 
 
 def test_a_sampled_rollout_is_gone_and_the_next_one_fills_anew() -> None:
-    memory = OnPolicyBatchReplay(SPEC, vector(1), Cadence(2, "step"), {})
+    memory = OnPolicyBatchReplay(SPEC, vector(1), Cadence(2, "step"), {}, RNG)
     for t in range(5):
         add(memory, t, never(1))
         if memory.ready():
@@ -96,7 +98,7 @@ def test_a_sampled_rollout_is_gone_and_the_next_one_fills_anew() -> None:
 def test_actions_are_stored_in_the_shape_and_type_of_their_space(
     spaces: Spaces, shape: Shape, dtype: torch.dtype
 ) -> None:
-    memory = OnPolicyBatchReplay(SPEC, spaces, Cadence(4, "step"), {})
+    memory = OnPolicyBatchReplay(SPEC, spaces, Cadence(4, "step"), {}, RNG)
     action = np.ones((3, *spaces.action_shape), spaces.action_dtype)
     for _ in range(4):
         memory.add(np.zeros((3, 1)), Act(action, action, {}), Step(np.zeros(3), np.zeros((3, 1)), never(3), never(3)))
@@ -109,7 +111,7 @@ def test_actions_are_stored_in_the_shape_and_type_of_their_space(
 def test_dict_observations_and_extras_have_columns_of_their_own_and_images_stay_bytes() -> None:
     dtypes: dict[str, np.dtype[Any]] = {"image": np.dtype(np.uint8), "speed": np.dtype(np.float32)}
     spaces = Spaces({"image": (2, 2), "speed": (1,)}, dtypes, "discrete", 2, 1)
-    memory = OnPolicyBatchReplay(SPEC, spaces, Cadence(1, "step"), {"hidden": (3,)})
+    memory = OnPolicyBatchReplay(SPEC, spaces, Cadence(1, "step"), {"hidden": (3,)}, RNG)
     obs: dict[str, Array] = {"image": np.full((1, 2, 2), 255, np.uint8), "speed": np.array([[0.1]], np.float32)}
     after: dict[str, Array] = {"image": np.full((1, 2, 2), 7, np.uint8), "speed": np.array([[0.2]], np.float32)}
     act = Act(np.array([1]), np.array([1]), {"hidden": np.array([[1.0, 2.0, 3.0]])})
@@ -128,7 +130,7 @@ def test_dict_observations_and_extras_have_columns_of_their_own_and_images_stay_
 
 
 def test_an_open_tail_waits_for_the_batch_in_which_it_ends() -> None:
-    memory = OnPolicyReplay(SPEC, vector(3), Cadence(2, "episode"), {})
+    memory = OnPolicyReplay(SPEC, vector(3), Cadence(2, "episode"), {}, RNG)
     add(memory, 0, ends())
     add(memory, 1, ends(1))  # env 1: transitions 1, 4
     assert not memory.ready()
@@ -145,7 +147,7 @@ def test_an_open_tail_waits_for_the_batch_in_which_it_ends() -> None:
 
 
 def test_a_time_limit_ends_an_episode_too() -> None:
-    memory = OnPolicyReplay(SPEC, vector(1), Cadence(1, "episode"), {})
+    memory = OnPolicyReplay(SPEC, vector(1), Cadence(1, "episode"), {}, RNG)
     add(memory, 0, never(1), truncated=np.array([True]))
     assert memory.ready()
     batch = memory.sample()
@@ -183,7 +185,7 @@ def test_every_finished_transition_is_handed_out_once_and_in_order(
     cadence: Cadence, ready: Callable[[int, int], bool], share: float
 ) -> None:
     ended = np.random.default_rng(3).random((3000, 3)) < share
-    memory, batches = OnPolicyReplay(SPEC, vector(3), cadence, {}), list[list[int]]()
+    memory, batches = OnPolicyReplay(SPEC, vector(3), cadence, {}, RNG), list[list[int]]()
     for t, row in enumerate(ended):
         add(memory, t, row)
         if memory.ready():
@@ -195,7 +197,7 @@ def test_every_finished_transition_is_handed_out_once_and_in_order(
 
 
 def test_a_memory_grows_with_its_longest_episode() -> None:
-    memory = OnPolicyReplay(SPEC, vector(2), Cadence(1, "episode"), {})
+    memory = OnPolicyReplay(SPEC, vector(2), Cadence(1, "episode"), {}, RNG)
     for t in range(2500):
         add(memory, t, np.array([t == 2499, False]))
     assert memory.columns.rows == 4096
@@ -205,7 +207,7 @@ def test_a_memory_grows_with_its_longest_episode() -> None:
 
 
 def test_a_step_counted_batch_waits_until_an_episode_is_finished() -> None:
-    memory = OnPolicyReplay(SPEC, vector(2), Cadence(3, "step"), {})
+    memory = OnPolicyReplay(SPEC, vector(2), Cadence(3, "step"), {}, RNG)
     for t in range(5):
         add(memory, t, never(2))
         assert not memory.ready()
@@ -222,7 +224,7 @@ def test_a_step_counted_batch_waits_until_an_episode_is_finished() -> None:
 def elite(share: float, returns: list[float]) -> list[int]:
     """Which of the one-step episodes with these returns are kept."""
     spec = OnPolicyCrossEntropySpec(name="OnPolicyCrossEntropy", cross_entropy=share)
-    memory = OnPolicyCrossEntropy(spec, vector(1), Cadence(len(returns), "episode"), {})
+    memory = OnPolicyCrossEntropy(spec, vector(1), Cadence(len(returns), "episode"), {}, RNG)
     for t, total in enumerate(returns):
         add(memory, t, np.array([True]), reward=[total])
     return ids(memory.sample())
@@ -251,7 +253,7 @@ def test_cross_entropy_always_keeps_the_best_whatever_the_rounding() -> None:
 
 def test_the_return_of_an_episode_is_the_sum_of_its_own_rewards() -> None:
     spec = OnPolicyCrossEntropySpec(name="OnPolicyCrossEntropy", cross_entropy=0.5)
-    memory = OnPolicyCrossEntropy(spec, vector(2), Cadence(2, "episode"), {})
+    memory = OnPolicyCrossEntropy(spec, vector(2), Cadence(2, "episode"), {}, RNG)
     add(memory, 0, never(2), reward=[3, 1])
     add(memory, 1, np.array([True, True]), reward=[0, 1])  # env 0: 3, env 1: 2
     assert ids(memory.sample()) == [0, 2]
@@ -260,11 +262,11 @@ def test_the_return_of_an_episode_is_the_sum_of_its_own_rewards() -> None:
 # state ------------------------------------------------------------------------------------------------------------
 
 MAKERS: dict[str, Callable[[], MemoryBase]] = {
-    "rollout": lambda: OnPolicyBatchReplay(SPEC, vector(3), Cadence(40, "step"), {}),
-    "episodes": lambda: OnPolicyReplay(SPEC, vector(3), Cadence(5, "episode"), {}),
-    "episodes by steps": lambda: OnPolicyReplay(SPEC, vector(3), Cadence(40, "step"), {}),
+    "rollout": lambda: OnPolicyBatchReplay(SPEC, vector(3), Cadence(40, "step"), {}, RNG),
+    "episodes": lambda: OnPolicyReplay(SPEC, vector(3), Cadence(5, "episode"), {}, RNG),
+    "episodes by steps": lambda: OnPolicyReplay(SPEC, vector(3), Cadence(40, "step"), {}, RNG),
     "cross entropy": lambda: OnPolicyCrossEntropy(
-        OnPolicyCrossEntropySpec(name="x", cross_entropy=0.5), vector(3), Cadence(5, "episode"), {}
+        OnPolicyCrossEntropySpec(name="x", cross_entropy=0.5), vector(3), Cadence(5, "episode"), {}, RNG
     ),
 }
 

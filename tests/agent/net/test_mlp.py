@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from slm_lab.agent.net.base import Head
+from slm_lab.agent.net.batch_renorm import BatchRenorm1d
 from slm_lab.agent.net.mlp import BatchNorm, MLPNet, MLPNetSpec
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import parse
@@ -82,6 +83,51 @@ def test_a_last_minibatch_of_one_row_trains_too() -> None:
     policy, value = net(torch.ones(1, 3))
     gradients = torch.autograd.grad(policy.sum() + value.sum(), list(net.parameters()))
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+def renorms(net: MLPNet) -> list[BatchRenorm1d]:
+    return [part for part in net.modules() if isinstance(part, BatchRenorm1d)]
+
+
+def test_batch_renorm_takes_the_input_and_each_activation() -> None:
+    net = build(batch_renorm=True)
+    assert kinds(net) == [BatchRenorm1d, *[nn.Linear, nn.ReLU, BatchRenorm1d] * 2]
+    assert [len(norm.weight) for norm in renorms(net)] == [3, 5, 4]
+    assert [out.shape for out in net(torch.zeros(7, 3))] == [(7, 2), (7, 1)]
+
+
+def test_batch_renorm_takes_its_settings_or_none() -> None:
+    net = build(batch_renorm={"warmup_steps": "5e3", "momentum": 0.1})
+    assert [(norm.warmup_steps, norm.momentum, norm.r_max) for norm in renorms(net)] == [(5000, 0.1, 3.0)] * 3
+    for off in (False, None):
+        assert kinds(build(batch_renorm=off, batch_norm=True)) == [nn.Linear, BatchNorm, nn.ReLU] * 2
+
+
+def test_one_training_pass_is_one_step_of_every_batch_renorm_and_evaluation_none() -> None:
+    net = build(batch_renorm=True)
+    net(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
+    net.eval()
+    net(torch.ones(8, 3))
+    assert [norm.steps.item() for norm in renorms(net)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"batch_norm": True}, "got True (bool); allowed: false with batch_norm, as a net has one kind of norm."),
+        ({"layer_norm": True}, "got True (bool); allowed: false with layer_norm, as a net has one kind of norm."),
+        ({"batch_renorm": 3}, "got 3 (int); allowed: true, false or a mapping of its settings."),
+    ],
+)
+def test_a_batch_renorm_that_cannot_be_is_refused_in_words(keys: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        build(**{"batch_renorm": True, **keys})  # type: ignore[arg-type]
+    assert str(error.value) == f"agent.net.batch_renorm: {message}"
+
+
+def test_an_unknown_setting_of_batch_renorm_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SpecError, match=r"^agent\.net\.batch_renorm\.r_maxx: unknown key. Did you mean 'r_max'\?.*\.$"):
+        build(batch_renorm={"r_maxx": 2})
 
 
 def test_unknown_keys_and_inert_ones() -> None:

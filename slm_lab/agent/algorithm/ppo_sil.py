@@ -1,0 +1,47 @@
+"""Self-imitation around PPO."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan
+from slm_lab.agent.algorithm.ppo import PPO, PPOSpec
+from slm_lab.agent.algorithm.self_imitation import SelfImitationSpec, learn
+from slm_lab.types import Cadence, Lessons, Metrics, Spaces, State
+
+
+class PPOSILSpec(SelfImitationSpec, PPOSpec):
+    """PPO that imitates its own good episodes; `agent.memory` names a replay memory too, by `sil_replay_name`."""
+
+
+class PPOSIL(Algorithm):
+    """All that PPO is, and imitation steps after each of its updates."""
+
+    Spec = PPOSILSpec
+    imitates = True
+    has_critic = True
+    unused_net_keys = TARGET_KEYS
+    logs = PPO.logs
+
+    def __init__(self, spec: PPOSILSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
+        super().__init__(key)
+        self.spec = spec
+        self.inner = PPO(spec, plan, spaces, key)
+        self.learner, self.actor, self.nets = self.inner.learner, self.inner.actor, self.inner.nets
+        self.optim, self.notes, self.rng = self.inner.optim, self.inner.notes, self.inner.rng
+
+    @classmethod
+    def settle(cls, spec: Any, num_envs: int, unit: str, batch_size: int | None) -> Any:
+        return PPO.settle(spec, num_envs, unit, batch_size)
+
+    def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
+        return self.inner.cadence(unit)
+
+    def update(self, memory: Lessons, frame: int) -> Metrics:
+        return learn(self.spec, self.inner, memory, frame)
+
+    def state_dict(self) -> State:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.inner.load_state_dict(state)

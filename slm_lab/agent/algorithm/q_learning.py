@@ -1,0 +1,87 @@
+"""Q-learning from a replay memory: what VanillaDQN, DQN and DoubleDQN do alike. They value what follows differently."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from slm_lab.agent.algorithm.base import AlgorithmSpec
+from slm_lab.agent.algorithm.losses import taken, td_target, weighted_mean
+from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
+from slm_lab.agent.net.base import Net
+from slm_lab.agent.net.target import Target
+from slm_lab.spec.parse import Float, Int
+from slm_lab.types import Batch, Lessons, Metrics
+
+NextValue = Callable[[Any], Tensor]  # observations that followed [B, ...] -> what they are worth [B]
+
+
+class QLearningSpec(AlgorithmSpec):
+    """Action values learnt from replayed transitions."""
+
+    action_pdtype: str | None = Field("Argmax", description="Argmax, or Categorical for boltzmann")
+    action_policy: str = Field("epsilon_greedy", description="epsilon_greedy, boltzmann, random or default (sample)")
+    gamma: Float = Field(ge=0, le=1, description="discount")
+    training_frequency: Int = Field(
+        ge=1, description="frames between updates; one a vector step at most, so less than num_envs means every step"
+    )
+    training_iter: Int = Field(1, ge=1, description="batches drawn for an update")
+    training_batch_iter: Int = Field(1, ge=1, description="gradient steps on each batch")
+    training_start_step: Int | None = Field(
+        None, ge=0, description="transitions stored before the first update; unset: the memory's batch_size"
+    )
+
+
+def settled(spec: QLearningSpec, batch_size: int | None) -> QLearningSpec:
+    """The spec with its default that depends on the memory."""
+    check_explore_var(spec)
+    if spec.training_start_step is not None or batch_size is None:
+        return spec
+    return spec.model_copy(update={"training_start_step": batch_size})
+
+
+@torch.no_grad()
+def bootstrap(batch: Batch, next_value: NextValue, gamma: float) -> Tensor:
+    """What the values of a batch step towards, [B]."""
+    return td_target(batch.reward, batch.terminated, next_value(batch.next_obs), gamma)
+
+
+def learn(
+    spec: QLearningSpec,
+    learner: ValueLearner,
+    next_value: NextValue,
+    target: Target[Net] | None,
+    memory: Lessons,
+    frame: int,
+) -> Metrics:
+    """Draw batches, step towards r + gamma V(s'), tell the memory the errors; a target net follows."""
+    losses = list[float]()
+    learner.optim.set_lr(frame)
+    for _ in range(spec.training_iter):
+        batch = learner.to_device(memory.sample())
+        for _ in range(spec.training_batch_iter):
+            losses.append(_step(learner, batch, bootstrap(batch, next_value, spec.gamma), memory))
+            if target is not None:
+                target.stepped()
+    if target is not None:
+        target.passed(frame)
+    return {
+        "loss": float(np.nanmean(losses)) if np.isfinite(losses).any() else math.nan,
+        "opt_steps": len(losses),
+        "explore_var": spec.explore_var_spec(frame) if spec.explore_var_spec else math.nan,
+    }
+
+
+def _step(learner: ValueLearner, batch: Batch, target: Tensor, memory: Lessons) -> float:
+    with learner.training():
+        value = taken(learner.net(batch.obs)[0], batch.action)
+    rows = learner.loss(value, target)
+    loss = learner.optim.step({"value": weighted_mean(rows, batch.extra.get("weight"))})
+    memory.feedback(batch, target - value.detach())
+    return loss

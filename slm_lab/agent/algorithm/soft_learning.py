@@ -1,0 +1,128 @@
+"""Maximum-entropy learning from a replay memory: what SoftActorCritic and CrossQ do alike.
+
+They differ in where the values of what follows come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from slm_lab.agent.algorithm.base import Key, NetPlan, resolve_device
+from slm_lab.agent.algorithm.losses import symlog, td_target, weighted_mean
+from slm_lab.agent.algorithm.soft import (
+    Choice,
+    SoftPolicy,
+    SoftSpec,
+    Temperature,
+    TwinCritic,
+    soft_groups,
+    soft_notes,
+)
+from slm_lab.agent.algorithm.value import check_explore_var
+from slm_lab.agent.net.modes import Modes
+from slm_lab.agent.net.optim import Optim, make_loss
+from slm_lab.agent.net.target import Target
+from slm_lab.lib.errors import SpecError
+from slm_lab.lib.rng import Consumer, Rng, seed_of
+from slm_lab.types import Batch, Lessons, Metrics, Spaces
+
+Values = Callable[[Batch, float], tuple[Tensor, Tensor, Tensor]]  # batch, alpha -> q1, q2 and their target, [B] each
+SEPARATE = dict.fromkeys(("shared", "use_same_optim"), "policy and critics are always apart")
+"""Net keys that mean nothing to algorithms whose nets are apart."""
+
+
+def settled(spec: SoftSpec, num_envs: int, batch_size: int | None) -> SoftSpec:
+    """The spec with its defaults that depend on the number of envs and on the memory."""
+    if spec.log_alpha_min > spec.log_alpha_max:
+        got = f"{spec.log_alpha_min} is above log_alpha_max, {spec.log_alpha_max}"
+        raise SpecError(f"agent.algorithm.log_alpha_min: {got}.")
+    check_explore_var(spec)
+    start = max(1000, batch_size or 0) if spec.training_start_step is None else spec.training_start_step
+    return spec.model_copy(update={"training_iter": spec.training_iter or num_envs, "training_start_step": start})
+
+
+class SoftLearner(nn.Module):
+    """Policy, twin critics and temperature with their optimiser.
+
+    Each iteration the critics step towards r + gamma V(s'); now and then policy and temperature step too.
+    """
+
+    def __init__(self, spec: SoftSpec, plan: NetPlan, spaces: Spaces, key: Key, rng: Rng) -> None:
+        super().__init__()
+        critic = plan.critic or plan.actor
+        self.spec, self.rng, self.device = spec, rng, resolve_device(plan.actor.gpu)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed_of(*key, Consumer.INIT))
+            self.policy = SoftPolicy(spec, plan.actor, spaces).to(self.device)
+            self.critics = TwinCritic(spec, critic, spaces).to(self.device)
+        self.temperature = Temperature(spec, spaces).to(self.device)
+        self.register_buffer("iterations", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("entropy", torch.full((), math.nan))  # of the policy, when it last stepped
+        self.iterations: Tensor
+        self.entropy: Tensor
+        self.policy_mode, self.critic_mode = Modes(self.policy), Modes(self.critics)
+        self.optim: Optim = Optim(soft_groups(self.policy, self.critics, self.temperature, plan))
+        self.value_loss = make_loss(critic.loss_spec, "none")
+        self.actor = self.policy.actor(self.device, spec)
+        self.notes = soft_notes(spec, spaces)
+
+    def update(self, values: Values, target: Target[TwinCritic] | None, memory: Lessons, frame: int) -> Metrics:
+        """Iterations on batches of a memory; a target net follows."""
+        losses = list[float]()
+        self.optim.set_lr(frame)
+        for _ in range(self.spec.training_iter or 1):
+            batch = memory.sample()
+            if self.device.type != "cpu":
+                batch = batch.map(lambda x: x.to(self.device))
+            losses.append(self._critic_step(values, batch, memory, frame))
+            if target is not None:
+                target.stepped()
+            self.iterations += 1
+            if self.iterations.item() % self.spec.policy_delay == 0:
+                self._policy_step(batch, frame)
+        if target is not None:
+            target.passed(frame)
+        return {
+            "loss": float(np.nanmean(losses)) if np.isfinite(losses).any() else math.nan,
+            "opt_steps": len(losses),
+            "alpha": self.temperature.alpha(frame),
+            "entropy": self.entropy.item(),
+        }
+
+    def target(self, batch: Batch, choice: Choice, next_q: Tensor, alpha: float) -> Tensor:
+        """r + gamma (E[Q] + alpha H) of what follows, [B]."""
+        value = choice.expect(next_q) + alpha * choice.entropy
+        return td_target(batch.reward, batch.terminated, value, self.spec.gamma)
+
+    def _critic_step(self, values: Values, batch: Batch, memory: Lessons, frame: int) -> float:
+        q1, q2, target = values(batch, self.temperature.alpha(frame))
+        weight = batch.extra.get("weight")
+        losses = {"q1": self.critic_loss(q1, target, weight), "q2": self.critic_loss(q2, target, weight)}
+        loss = self.optim.step(losses, ("q1", "q2"))
+        memory.feedback(batch, torch.min(q1, q2).detach() - target)
+        return loss
+
+    def critic_loss(self, value: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        if self.spec.symlog:
+            value, target = symlog(value), symlog(target)
+        return weighted_mean(self.value_loss(value, target), weight)
+
+    def _policy_step(self, batch: Batch, frame: int) -> None:
+        alpha = self.temperature.alpha(frame)
+        with self.policy_mode.training():
+            choice = self.policy(batch.obs, self.rng.torch)
+        with torch.set_grad_enabled(not self.policy.discrete):  # values of all actions do not depend on the choice
+            q = self.critics.agreed(*self.critics(batch.obs, choice.action))
+        entropy = choice.entropy
+        terms = {"policy": -(choice.expect(q) + alpha * entropy).mean()}
+        if self.spec.entropy_penalty_coef and self.policy.discrete:
+            terms["entropy"] = self.spec.entropy_penalty_coef * self.temperature.penalty(entropy)
+        self.optim.step(terms, ("actor",))
+        self.entropy.copy_(entropy.detach().mean())
+        if self.temperature.learnt:
+            self.optim.step({"alpha": self.temperature.loss(entropy, frame)}, ("alpha",))

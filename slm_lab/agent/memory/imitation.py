@@ -1,0 +1,138 @@
+"""The memory of self-imitation: a rollout to learn from now, and finished episodes with their returns to imitate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field, SerializationInfo, model_serializer
+from torch import Tensor
+
+from slm_lab.agent.memory.base import MemoryBase, MemorySpec
+from slm_lab.agent.memory.onpolicy import OnPolicyReplay
+from slm_lab.agent.memory.replay import PrioritizedReplaySpec, ReplaySpec, flat_obs, nested_obs, obs_layout
+from slm_lab.agent.memory.ring import Ring
+from slm_lab.agent.memory.sampler import Sampler
+from slm_lab.lib.rng import Rng
+from slm_lab.spec.schema import Schedule
+from slm_lab.types import Act, Batch, Cadence, Obs, Spaces, State, Step, map_obs
+
+
+class ImitationSpec(MemorySpec):
+    """Two memories in one section: the on-policy one by `name`, the replay by `sil_replay_name`."""
+
+    sil_replay_name: str = Field(description="memory that imitated rows are drawn as from: Replay or PrioritizedReplay")
+    rollout: MemorySpec = Field(description="keys of the on-policy memory")
+    replay: ReplaySpec = Field(description="keys of the replay memory")
+
+    @model_serializer
+    def as_section(self, info: SerializationInfo) -> dict[str, Any]:
+        """The section as a spec holds it."""
+        rollout, replay = (part.model_dump(mode=info.mode) for part in (self.rollout, self.replay))
+        return {**replay, **rollout, "sil_replay_name": self.sil_replay_name}
+
+
+class ReturnReplay:
+    """A ring of (observation, action, return), drawn as the replay memory it is named after draws."""
+
+    def __init__(self, spec: ReplaySpec, make_sampler: Callable[[Any, int], Sampler], spaces: Spaces, rng: Rng) -> None:
+        self.spec, self.rng = spec, rng
+        action, ret = (spaces.action_shape, spaces.action_dtype), ((), np.dtype(np.float32))
+        self.entries = list(obs_layout(spaces))
+        self.ring = Ring({**obs_layout(spaces), "action": action, "ret": ret}, spec.max_size)
+        self.sampler = make_sampler(spec, self.ring.slots)
+        self.fresh = 0  # rows since the last batch
+
+    def __len__(self) -> int:
+        return self.ring.written - self.ring.first
+
+    def extend(self, rows: Batch) -> None:
+        """Store rows [B], each with its return to go as its reward."""
+        obs = flat_obs(map_obs(lambda x: x.numpy(), rows.obs))
+        self.sampler.added(self.ring.extend({**obs, "action": rows.action.numpy(), "ret": rows.reward.numpy()}))
+        self.fresh += len(rows)
+
+    def sample(self) -> Batch:
+        """Rows [B], each the rest of its episode in one step: the return is its reward, and nothing follows."""
+        ring, size, count = self.ring, self.spec.batch_size, len(self)
+        newest = min(self.fresh, size, count) if self.spec.use_cer else 0
+        index = (ring.written - 1 - np.arange(newest)) % ring.rows
+        if newest < size:
+            drawn = self.sampler.draw(size - newest, self.rng, ring.slot(ring.first), count)
+            index = np.concatenate([drawn, index]) if newest else drawn
+        self.fresh = 0
+        beta = self._beta()
+        weight = None if beta is None else self.sampler.weights(index, count, beta)
+        rows = ring.take(torch.from_numpy(index))
+        obs = nested_obs({name: rows[name] for name in self.entries})
+        extra = {"index": torch.from_numpy(index)}
+        if weight is not None:
+            extra["weight"] = torch.from_numpy(weight)
+        over = torch.ones(size, dtype=torch.bool)
+        return Batch(obs, rows["action"], rows["ret"], obs, over, ~over, extra)
+
+    def _beta(self) -> float | None:
+        """How far importance weights undo the priorities at this time; None for no weights."""
+        beta = self.spec.beta_spec if isinstance(self.spec, PrioritizedReplaySpec) else None
+        return beta(self.ring.written) if isinstance(beta, Schedule) else beta
+
+    def feedback(self, batch: Batch, error: Tensor) -> None:
+        """Told how much better than expected each row [B] was."""
+        self.sampler.update(batch.extra["index"].cpu().numpy(), error.cpu().numpy())
+
+    def state_dict(self) -> State:
+        return {
+            "rows": self.ring.rows_from("imitation", self.ring.first),
+            "sampler": self.sampler.state_dict(),
+            "rng": self.rng.state_dict(),
+            "fresh": self.fresh,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.ring.load_rows(state["rows"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.rng.load_state_dict(state["rng"])
+        self.fresh = state["fresh"]
+
+
+class Imitation(MemoryBase):
+    """Every step goes to the rollout, and to the episodes that wait for their end to be imitated."""
+
+    Spec: ClassVar[type[MemorySpec]] = ImitationSpec
+    kind: ClassVar = "on_policy"
+
+    def __init__(self, rollout: MemoryBase, replay: ReturnReplay, spaces: Spaces) -> None:
+        self.rollout, self.replay = rollout, replay
+        self.episodes = OnPolicyReplay(MemorySpec(name="episodes"), spaces, Cadence(1, "episode"), {}, replay.rng)
+
+    def add(self, obs: Obs, act: Act, step: Step) -> None:
+        self.rollout.add(obs, act, step)
+        self.episodes.add(obs, act._replace(extra={}), step)
+
+    def ready(self) -> bool:
+        return self.rollout.ready()
+
+    def sample(self) -> Batch:
+        """What the rollout memory hands out."""
+        return self.rollout.sample()
+
+    def feedback(self, batch: Batch, error: Tensor) -> None:
+        self.rollout.feedback(batch, error)
+
+    def finished(self) -> Batch | None:
+        """The episodes that ended since the last call end to end, [B, 1]; None where there are none."""
+        return self.episodes.sample() if self.episodes.ready() else None
+
+    def state_dict(self) -> State:
+        return {
+            "rollout": self.rollout.state_dict(),
+            "episodes": self.episodes.state_dict(),
+            "replay": self.replay.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.rollout.load_state_dict(state["rollout"])
+        self.episodes.load_state_dict(state["episodes"])
+        self.replay.load_state_dict(state["replay"])
