@@ -160,11 +160,17 @@ def test_a_resumed_run_can_be_resumed_again_at_any_frame(tmp_path: Path) -> None
 # the command line, killed
 
 
-def killable(sessions: int) -> dict[str, Any]:
+KILLABLE: dict[str, dict[str, Any]] = {
+    "PPO": {"algorithm": {"time_horizon": 32, "minibatch_size": 64, "training_epoch": 4}},
+    "DoubleDQN": {"algorithm": {"training_frequency": 16}, "memory": {"max_size": 3000}},  # its ring goes round
+}
+
+
+def killable(sessions: int, algorithm: str = "PPO") -> dict[str, Any]:
     """A run of some seconds."""
     return tiny(
-        "PPO",
-        algorithm={"time_horizon": 32, "minibatch_size": 64, "training_epoch": 4},
+        algorithm,
+        **KILLABLE[algorithm],
         env={"num_envs": 4, "max_frame": 12_000, "max_t": 500},
         meta={"max_session": sessions, "log_frequency": 400},
     )
@@ -200,8 +206,8 @@ class Kit:
         wait_for(advanced, "a new checkpoint")
 
 
-def kit(tmp_path: Path, sessions: int) -> Kit:
-    spec = killable(sessions)
+def kit(tmp_path: Path, sessions: int, algorithm: str = "PPO") -> Kit:
+    spec = killable(sessions, algorithm)
     straight = run_tiny(tmp_path / "straight", spec, jobs=2).predir
     return Kit(write_spec(tmp_path, spec), tmp_path / "data", straight)
 
@@ -212,8 +218,9 @@ def assert_clean_end(program: Program) -> None:
     assert "Traceback" not in program.text()
 
 
-def test_a_run_killed_at_any_moment_comes_to_the_same_results(tmp_path: Path) -> None:
-    ours, rng = kit(tmp_path, 1), random.Random(0)
+@pytest.mark.parametrize("algorithm", KILLABLE)
+def test_a_run_killed_at_any_moment_comes_to_the_same_results(algorithm: str, tmp_path: Path) -> None:
+    ours, rng = kit(tmp_path, 1, algorithm), random.Random(0)
     for i, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL)):
         program = ours.start("train@latest" if i else "train")
         ours.wait_for_progress(program)

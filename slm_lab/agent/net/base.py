@@ -36,7 +36,7 @@ class NetSpec(Model):
 
     inert: ClassVar = {"cuda_id": "set at run time"}
 
-    type: str = Field(description="MLPNet, or `module:Class` of your own")
+    type: str = Field(description="MLPNet, DuelingMLPNet, or `module:Class` of your own")
     shared: bool = Field(False, description="policy and value share one net, optimiser and gradient clip")
     use_same_optim: bool = Field(False, description="the critic takes the actor's optimiser settings")
     hid_layers_activation: str = Field("relu", description="torch.nn activation by name, any case")
