@@ -106,6 +106,60 @@ def reinforce_cartpole() -> Spec:
     return tiny_spec("Reinforce", max_frame=60_000, **{"agent.algorithm": algorithm, "agent.net": net, **QUIET})
 
 
+def sarsa_cartpole() -> Spec:
+    frames = 40_000
+    sets = [f"max_frame={frames}", f"agent.net.lr_scheduler_spec.frame={frames}", "meta.log_frequency=10000"]
+    return load("benchmark/sarsa/sarsa_cartpole.json", "sarsa_boltzmann_cartpole", sets).spec
+
+
+def q_cartpole(name: str, memory: dict[str, Any]) -> Spec:
+    """The value of a failure is far from all others and rare: a squared loss minds it."""
+    frames = 20_000
+    algorithm = {
+        "name": name,
+        "gamma": 0.99,
+        "explore_var_spec": linear(1.0, 0.02, 6000),
+        "training_frequency": 4,
+        "training_iter": 2,
+        "training_start_step": 500,
+    }
+    follow = {} if name == "VanillaDQN" else {"update_type": "polyak", "polyak_coef": 0.01}
+    net = {"type": "MLPNet", "hid_layers": [64, 64], "clip_grad_val": 10.0, **adam(1e-3, frames), **follow}
+    memory = {"batch_size": 64, "max_size": 20_000, **memory}
+    keys = {"agent.algorithm": algorithm, "agent.memory": memory, "agent.net": net}
+    return tiny_spec(name, max_frame=frames, **keys, **QUIET)
+
+
+UNIFORM: dict[str, Any] = {"name": "Replay"}
+PRIORITIZED: dict[str, Any] = {"name": "PrioritizedReplay", "beta_spec": linear(0.4, 1.0, 20_000)}
+
+
+def soft(name: str, env: str, frames: int, algorithm: dict[str, Any], net: dict[str, Any], **overrides: Any) -> Spec:
+    keys = {"name": name, "gamma": 0.95, "training_frequency": 4, "training_start_step": 400, **algorithm}
+    memory = {"name": "Replay", "batch_size": 64, "max_size": frames}
+    plain = {"type": "MLPNet", "hid_layers": [64, 64], "optim_spec": {"name": "Adam", "lr": 2e-3}, **net}
+    agent = {"agent.algorithm": keys, "agent.memory": memory, "agent.net": plain}
+    return tiny_spec(name, env, max_frame=frames, **agent, **QUIET, **overrides)
+
+
+FOLLOW: dict[str, Any] = {"update_type": "polyak", "polyak_coef": 0.01}
+
+
+def sac_pendulum() -> Spec:
+    return soft("SoftActorCritic", "Pendulum-v1", 10_000, {"training_iter": 2}, FOLLOW)
+
+
+def sac_cartpole() -> Spec:
+    return soft("SoftActorCritic", "CartPole-v1", 15_000, {"training_iter": 1, "fixed_alpha": 0.05}, FOLLOW)
+
+
+def crossq_pendulum() -> Spec:
+    net = {"batch_renorm": {"warmup_steps": 1000}, "optim_spec": {"name": "Adam", "lr": 2e-3, "betas": [0.5, 0.999]}}
+    critic = {"type": "MLPNet", "hid_layers": [128, 128], **net}
+    algorithm = {"training_iter": 2, "policy_delay": 2}
+    return soft("CrossQ", "Pendulum-v1", 8000, algorithm, net, **{"agent.critic_net": critic})
+
+
 def score(spec: Spec, seed: int) -> float:
     """Mean return of the last episodes of a run."""
     session = tiny_session(spec, (seed, 0, 0))
@@ -134,6 +188,13 @@ def assert_learns(spec: Spec, least: float) -> None:
         pytest.param(ppo_tanh_pendulum(), -500, id="PPO NormalTanh Pendulum"),
         pytest.param(a2c_cartpole(), 150, id="A2C CartPole"),
         pytest.param(reinforce_cartpole(), 100, id="REINFORCE CartPole"),
+        pytest.param(sarsa_cartpole(), 80, id="SARSA CartPole"),
+        pytest.param(q_cartpole("VanillaDQN", UNIFORM), 100, id="VanillaDQN CartPole"),
+        pytest.param(q_cartpole("DQN", UNIFORM), 100, id="DQN CartPole"),
+        pytest.param(q_cartpole("DoubleDQN", PRIORITIZED), 100, id="DoubleDQN and PER CartPole"),
+        pytest.param(sac_pendulum(), -350, id="SAC Pendulum"),
+        pytest.param(sac_cartpole(), 100, id="SAC CartPole"),
+        pytest.param(crossq_pendulum(), -350, id="CrossQ Pendulum"),
     ],
 )
 def test_it_learns(spec: Spec, least: float) -> None:

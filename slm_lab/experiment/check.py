@@ -8,6 +8,7 @@ import psutil
 
 from slm_lab.agent import make_agent
 from slm_lab.agent.memory.base import MemorySpec
+from slm_lab.agent.memory.imitation import ImitationSpec
 from slm_lab.agent.memory.replay import ReplaySpec
 from slm_lab.agent.plan import AgentPlan, plan_agent
 from slm_lab.env import check_env, make_env
@@ -17,7 +18,7 @@ from slm_lab.spec.schema import EnvSpec, Spec
 from slm_lab.types import Spaces, VecEnv
 
 FEW_UPDATES = 200
-WORTH_A_NOTE = 1_000_000  # bytes of a memory
+WORTH_A_WORD = 1_000_000  # bytes of a memory
 USABLE = 0.9  # of the memory that is free
 
 
@@ -33,16 +34,19 @@ def check(spec: Spec, notes: list[str]) -> AgentPlan:
     return plan
 
 
-def preflight(spec: Spec, notes: list[str], at_once: int = 1, free: int | None = None) -> tuple[AgentPlan, str]:
+def preflight(
+    spec: Spec, notes: list[str], facts: list[str], at_once: int = 1, free: int | None = None
+) -> tuple[AgentPlan, str]:
     """Build env and agent once, small, so that what does not fit fails here; (plan, how exactly the env resumes).
 
-    `at_once` sessions share `free` bytes, by default what the machine has left.
+    What is odd goes to `notes`, what is good to know to `facts`. `at_once` sessions share `free` bytes, by default
+    what the machine has left.
     """
     plan = check(spec, notes)
     env = _one_env(spec.env, plan.gamma)
     try:
         spaces = replace(env.spaces, num_envs=spec.env.num_envs)
-        notes.extend(plan_memory(plan, spaces, at_once, psutil.virtual_memory().available if free is None else free))
+        facts.extend(plan_memory(plan, spaces, at_once, psutil.virtual_memory().available if free is None else free))
         agent = make_agent(plan, spec.env, env.spaces, (0, 0, 0))
         notes.extend(agent.algorithm.notes)
         every, unit = agent.algorithm.cadence("step").every, plan.memory and plan.memory.unit
@@ -56,17 +60,20 @@ def preflight(spec: Spec, notes: list[str], at_once: int = 1, free: int | None =
 
 
 def plan_memory(plan: AgentPlan, spaces: Spaces, at_once: int, free: int) -> list[str]:
-    """What an agent's memory will take once full, where that is worth a note; a SpecError where it is not there."""
-    if plan.memory is None or plan.memory_spec is None:
+    """What an agent's memory will take once full, where that is worth a word; a SpecError where it is not there."""
+    memory, spec = plan.memory, plan.memory_spec
+    if plan.replay is not None and isinstance(spec, ImitationSpec):
+        memory, spec = plan.replay, spec.replay  # the rollout beside it is small
+    if memory is None or spec is None:
         return []
-    spec, needed = plan.memory_spec, plan.memory.bytes_needed(plan.memory_spec, spaces)
+    needed = memory.bytes_needed(spec, spaces)
     together = f", {readable(at_once * needed)} for {at_once} at once" if at_once > 1 else ""
     kept = f"keeps {spec.max_size:,} transitions: " if isinstance(spec, ReplaySpec) else "needs "
     said = f"agent.memory: {spec.name} {kept}{readable(needed)} a session{together}"
     if at_once * needed > free:
         fits = _what_fits(spec, spaces.num_envs, free / (at_once * needed))
         raise SpecError(f"{said}; {readable(free)} are free.{fits}")
-    return [f"{said}."] if needed > WORTH_A_NOTE else []
+    return [f"{said}."] if needed > WORTH_A_WORD else []
 
 
 def _what_fits(spec: MemorySpec, num_envs: int, share: float) -> str:

@@ -56,16 +56,16 @@ Logging = Callable[[Path | None, Console | None], None]  # (file, console) -> No
 
 def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> RunResult:
     """A new run of a spec in mode dev or train."""
-    notes = list(loaded.notes)
+    notes, facts = list(loaded.notes), list(loaded.applied)
     spec = as_workers(for_mode(loaded.spec, mode), notes)
     if spec.meta.max_session > 1:
         warm_up()
-    spec = _recorded(spec, mode, options, notes)
+    spec = _recorded(spec, mode, options, notes, facts)
     paths = Paths.new(options.data_dir, spec.name, datetime.now())
     spec = _with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
     paths.make_folders()
     write_json(paths.experiment_spec, dump(spec))
-    return _run(spec, paths, mode, options, replace(loaded, notes=notes), logging, resume=False)
+    return _run(spec, paths, mode, options, replace(loaded, notes=notes, applied=facts), logging, resume=False)
 
 
 def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging: Logging) -> RunResult:
@@ -74,9 +74,9 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
     paths = Paths(predir, loaded.spec.name)
     if not paths.trial_spec.exists():
         raise LabError(f"{predir}: not a run of spec {loaded.spec.name!r}: there is no {paths.trial_spec.name}.")
-    saved, notes = read_saved(paths.trial_spec), list(loaded.notes)
+    saved, notes, facts = read_saved(paths.trial_spec), list(loaded.notes), list(loaded.applied)
     spec = _continued(saved, as_workers(for_mode(loaded.spec, mode), notes), predir)
-    preflight(spec, notes, _jobs(spec, options))
+    preflight(spec, notes, facts, _jobs(spec, options))
     threads = saved.meta.record.get("threads", 1)
     if options.threads not in (None, threads):
         notes.append(f"--threads: this run keeps the {threads} it was started with, for sums depend on it.")
@@ -87,7 +87,7 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
         if before[name] != now.get(name)
     )
     paths.make_folders()
-    return _run(spec, paths, mode, options, replace(loaded, notes=notes), logging, resume=True)
+    return _run(spec, paths, mode, options, replace(loaded, notes=notes, applied=facts), logging, resume=True)
 
 
 def read_saved(path: Path) -> Spec:
@@ -115,10 +115,10 @@ def _continued(saved: Spec, asked: Spec, predir: Path) -> Spec:
     return _with_env(saved, max_frame=asked.env.max_frame)
 
 
-def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str]) -> Spec:
+def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str], facts: list[str]) -> Spec:
     """The spec with what was chosen for this run and what it runs on; fails here where it cannot run."""
     jobs, git = _jobs(spec, options), git_state()
-    _, exact = preflight(spec, notes, jobs)
+    _, exact = preflight(spec, notes, facts, jobs)
     if spec.env.vectorization == "auto":
         chosen = choose_vectorization(spec.env, (spec.meta.random_seed, 0, 0), jobs)
     else:

@@ -47,10 +47,10 @@ def replaying(max_size: int, num_envs: int = 4) -> Spec:
 
 
 def said(spec: Spec, **options: Any) -> list[str]:
-    """Notes about the memory."""
-    notes = list[str]()
-    preflight(spec, notes, **options)
-    return [note for note in notes if note.startswith("agent.memory:")]
+    """What is said about the memory."""
+    facts = list[str]()
+    preflight(spec, [], facts, **options)
+    return [fact for fact in facts if fact.startswith("agent.memory:")]
 
 
 def test_what_the_memory_will_take_is_said_for_a_session_and_for_all_at_once() -> None:
@@ -81,7 +81,7 @@ def test_a_memory_that_is_not_there_is_refused_with_the_size_that_fits_before_an
     monkeypatch.setattr(check, "make_agent", lambda *_: pytest.fail("built"))
     # 0.9 * 8 GB / (4 sessions * 38 bytes) = 47,368,421
     with pytest.raises(SpecError) as error:
-        preflight(replaying(2_000_000_000), [], at_once=4, free=8 * GB)
+        preflight(replaying(2_000_000_000), [], [], at_once=4, free=8 * GB)
     assert str(error.value) == (
         "agent.memory: Replay keeps 2,000,000,000 transitions: 76.0 GB a session, 304.0 GB for 4 at once;"
         " 8.0 GB are free. agent.memory.max_size: 47000000 fits."
@@ -92,23 +92,23 @@ def test_a_memory_that_is_not_there_is_refused_with_the_size_that_fits_before_an
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_the_size_that_fits_runs_in_nine_tenths_of_what_is_free(free: int, at_once: int) -> None:
     with pytest.raises(SpecError, match=r"max_size: \d+ fits") as error:
-        preflight(replaying(10**9, num_envs=1), [], at_once, free)
+        preflight(replaying(10**9, num_envs=1), [], [], at_once, free)
     size = int(str(error.value).split("max_size: ")[1].split(" ")[0])
     assert len(str(size).rstrip("0")) <= 2
     assert 0.8 * free < (size + 1) * ROW * at_once <= 0.9 * free
-    preflight(replaying(size, num_envs=1), [], at_once, free)
+    preflight(replaying(size, num_envs=1), [], [], at_once, free)
 
 
 def test_all_of_what_is_free_may_be_used_and_not_a_byte_more() -> None:
     needed = 2 * (1_000_000 + 4) * ROW
     assert said(replaying(1_000_000), at_once=2, free=needed)
     with pytest.raises(SpecError, match=r"76\.0 MB for 2 at once; 76\.0 MB are free\. .*max_size: 890000 fits\."):
-        preflight(replaying(1_000_000), [], at_once=2, free=needed - 1)
+        preflight(replaying(1_000_000), [], [], at_once=2, free=needed - 1)
 
 
 def test_where_no_size_fits_none_is_named() -> None:
     with pytest.raises(SpecError, match=r"are free\.$"):
-        preflight(replaying(1_000_000), [], free=10)
+        preflight(replaying(1_000_000), [], [], free=10)
 
 
 def test_the_machine_is_asked_where_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_the_machine_is_asked_where_nothing_is_given(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("psutil.virtual_memory", Little)
     with pytest.raises(SpecError, match=r"1\.0 MB are free"):
-        preflight(replaying(1_000_000), [])
+        preflight(replaying(1_000_000), [], [])
 
 
 @pytest.mark.parametrize(
