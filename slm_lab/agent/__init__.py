@@ -37,9 +37,9 @@ class Agent:
     ) -> None:
         self.algorithm, self.memory, self.normalizer = algorithm, memory, normalizer
         # what is replayed is normalised by the statistics of the day it is learnt from, not of the day it was seen
-        self.stores_raw = memory is not None and memory.kind == "replay"
+        self.stores_raw = memory is not None and memory.stores_raw
         self.lessons: Lessons | None = memory
-        if memory is not None and normalizer is not None and self.stores_raw:
+        if memory is not None and normalizer is not None and memory.kind == "replay":
             self.lessons = NormalizedMemory(memory, normalizer)
         self.rng = Rng(*key, Consumer.ACT)
 
@@ -110,20 +110,23 @@ def make_agent(plan: AgentPlan, env: EnvSpec, spaces: Spaces, key: Key) -> Agent
         normalizer = ObsNormalizer(spaces.obs_shape, env.normalize_obs, env.obs_clip)
         shown = replace(spaces, obs_dtype=_floats(spaces.obs_dtype))
     algorithm: Algorithm = plan.algorithm(plan.spec, plan.nets, shown, key)  # type: ignore[call-arg, arg-type]
-    stored = spaces if algorithm.memory_kind == "replay" else shown
-    return Agent(algorithm, _make_memory(plan, algorithm, stored, Rng(*key, Consumer.MEMORY)), normalizer, key)
+    memory = _make_memory(plan, algorithm, spaces, shown, normalizer, Rng(*key, Consumer.MEMORY))
+    return Agent(algorithm, memory, normalizer, key)
 
 
-def _make_memory(plan: AgentPlan, algorithm: Algorithm, spaces: Spaces, rng: Rng) -> MemoryBase | None:
+def _make_memory(
+    plan: AgentPlan, algorithm: Algorithm, raw: Spaces, shown: Spaces, normalizer: ObsNormalizer | None, rng: Rng
+) -> MemoryBase | None:
     if plan.memory is None or plan.memory_spec is None:
         return None
     cls, spec = plan.memory, plan.memory_spec
     if cls is OnPolicyBatchReplay and algorithm.whole_episodes:
         cls = OnPolicyReplay  # still counted in vector steps, but only finished episodes are handed out
     rollout = spec.rollout if isinstance(spec, ImitationSpec) else spec
+    spaces = raw if cls.stores_raw else shown
     memory = cls(rollout, spaces, algorithm.cadence(plan.memory.unit), dict(algorithm.extra), rng)
     if isinstance(spec, ImitationSpec) and plan.replay is not None:
-        return Imitation(memory, ReturnReplay(spec.replay, plan.replay.make_sampler, spaces, rng), spaces)
+        return Imitation(memory, ReturnReplay(spec.replay, plan.replay.make_sampler, raw, rng, normalizer), raw)
     return memory
 
 

@@ -24,6 +24,7 @@ class MemoryBase(Memory):
     Spec: ClassVar[type[MemorySpec]]
     kind: ClassVar[Literal["on_policy", "replay"]]
     unit: ClassVar[Literal["step", "frame", "episode"]]  # what its cadence counts
+    stores_raw: ClassVar[bool] = False  # observations as the env gave them, or as the agent acted on them?
 
     def __init__(
         self, spec: MemorySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape], rng: Rng

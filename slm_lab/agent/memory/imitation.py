@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,13 @@ from slm_lab.agent.memory.sampler import Sampler
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.schema import Schedule
 from slm_lab.types import Act, Batch, Cadence, Obs, Spaces, State, Step, map_obs
+
+Shown = Callable[[Obs], Obs]  # observations as the env gives them -> as the agent sees them today
+
+
+def as_shown(obs: Any, shown: Shown | None) -> Any:
+    """Stored observations, tensors [B, ...], as the agent sees them today."""
+    return obs if shown is None else map_obs(torch.from_numpy, shown(map_obs(lambda x: x.numpy(), obs)))
 
 
 class ImitationSpec(MemorySpec):
@@ -35,10 +43,20 @@ class ImitationSpec(MemorySpec):
 
 
 class ReturnReplay:
-    """A ring of (observation, action, return), drawn as the replay memory it is named after draws."""
+    """A ring of (observation, action, return), drawn as the replay memory it is named after draws.
 
-    def __init__(self, spec: ReplaySpec, make_sampler: Callable[[Any, int], Sampler], spaces: Spaces, rng: Rng) -> None:
-        self.spec, self.rng = spec, rng
+    Observations are kept as the env gave them; `shown` makes them what the agent would see today.
+    """
+
+    def __init__(
+        self,
+        spec: ReplaySpec,
+        make_sampler: Callable[[Any, int], Sampler],
+        spaces: Spaces,
+        rng: Rng,
+        shown: Shown | None = None,
+    ) -> None:
+        self.spec, self.rng, self.shown = spec, rng, shown
         action, ret = (spaces.action_shape, spaces.action_dtype), ((), np.dtype(np.float32))
         self.entries = list(obs_layout(spaces))
         self.ring = Ring({**obs_layout(spaces), "action": action, "ret": ret}, spec.max_size)
@@ -66,7 +84,7 @@ class ReturnReplay:
         beta = self._beta()
         weight = None if beta is None else self.sampler.weights(index, count, beta)
         rows = ring.take(torch.from_numpy(index))
-        obs = nested_obs({name: rows[name] for name in self.entries})
+        obs = as_shown(nested_obs({name: rows[name] for name in self.entries}), self.shown)
         extra = {"index": torch.from_numpy(index)}
         if weight is not None:
             extra["weight"] = torch.from_numpy(weight)
@@ -102,13 +120,18 @@ class Imitation(MemoryBase):
 
     Spec: ClassVar[type[MemorySpec]] = ImitationSpec
     kind: ClassVar = "on_policy"
+    stores_raw: ClassVar = True  # the rollout gets what the agent acts on
 
     def __init__(self, rollout: MemoryBase, replay: ReturnReplay, spaces: Spaces) -> None:
         self.rollout, self.replay = rollout, replay
         self.episodes = OnPolicyReplay(MemorySpec(name="episodes"), spaces, Cadence(1, "episode"), {}, replay.rng)
 
     def add(self, obs: Obs, act: Act, step: Step) -> None:
-        self.rollout.add(obs, act, step)
+        shown = self.replay.shown
+        if shown is None:
+            self.rollout.add(obs, act, step)
+        else:
+            self.rollout.add(shown(obs), act, step._replace(next_obs=shown(step.next_obs)))
         self.episodes.add(obs, act._replace(extra={}), step)
 
     def ready(self) -> bool:
@@ -122,8 +145,14 @@ class Imitation(MemoryBase):
         self.rollout.feedback(batch, error)
 
     def finished(self) -> Batch | None:
-        """The episodes that ended since the last call end to end, [B, 1]; None where there are none."""
-        return self.episodes.sample() if self.episodes.ready() else None
+        """The episodes that ended since the last call end to end, [B, 1]; None where there are none.
+
+        What follows them is as shown, to be valued; what they saw is raw, to be stored.
+        """
+        if not self.episodes.ready():
+            return None
+        batch = self.episodes.sample()
+        return replace(batch, next_obs=as_shown(batch.next_obs, self.replay.shown))
 
     def state_dict(self) -> State:
         return {

@@ -36,6 +36,7 @@ class Replay(MemoryBase):
     Spec: ClassVar[type[MemorySpec]] = ReplaySpec
     kind: ClassVar = "replay"
     unit: ClassVar = "frame"
+    stores_raw: ClassVar = True
 
     def __init__(self, spec: ReplaySpec, spaces: Spaces, cadence: Cadence, extra: dict[str, Shape], rng: Rng) -> None:
         self.spec, self.cadence, self.envs = spec, cadence, spaces.num_envs

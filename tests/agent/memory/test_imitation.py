@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from specs_for_tests import tiny_session, tiny_spec
 
 from slm_lab.agent.memory.base import MemorySpec
 from slm_lab.agent.memory.imitation import Imitation, ReturnReplay
@@ -208,3 +209,32 @@ def test_a_restored_memory_goes_on_bit_by_bit() -> None:
         for both in (one, other):
             both.replay.feedback(left, left.reward / (i + 1))
             both.replay.extend(rows(9 + i, 1))
+
+
+def test_what_is_imitated_is_normalised_by_the_statistics_of_the_day_it_is_drawn() -> None:
+    session = tiny_session(tiny_spec("SIL", normalize_obs=True, max_frame=320))
+    session.run()
+    memory, normalizer = session.agent.memory, session.agent.normalizer
+    assert isinstance(memory, Imitation)
+    assert normalizer is not None
+    batch = memory.replay.sample()
+    raw = memory.replay.ring.columns["obs"][batch.extra["index"]].numpy()
+    assert np.abs(raw).max() < 3  # as CartPole gives them: a pole of at most 0.21 rad, a cart that did not get far
+    before = np.asarray(batch.obs)
+    assert np.array_equal(before, normalizer(raw))
+    normalizer.update(np.full((4, 4), 100.0))
+    again = memory.replay.sample()
+    raw = memory.replay.ring.columns["obs"][again.extra["index"]].numpy()
+    assert np.array_equal(np.asarray(again.obs), normalizer(raw))
+
+
+def test_the_rollout_beside_it_holds_what_was_acted_on() -> None:
+    session = tiny_session(tiny_spec("SIL", normalize_obs=True, max_frame=16))
+    memory, normalizer = session.agent.memory, session.agent.normalizer
+    assert isinstance(memory, Imitation)
+    assert normalizer is not None
+    raw = np.asarray(session.env.obs).copy()
+    session.step()
+    assert isinstance(memory.rollout, OnPolicyBatchReplay)
+    assert np.array_equal(memory.rollout.columns.views["obs"][0], normalizer(raw))
+    assert np.array_equal(memory.episodes.columns.views["obs"][0], raw)
