@@ -115,7 +115,7 @@ def stored(session: Session, rows: int) -> dict[str, Array]:
     if isinstance(memory, Replay):
         newest = range(memory.ring.written - rows, memory.ring.written)
         slots = np.concatenate([memory.ring.slot(row) + np.arange(memory.envs) for row in newest])
-        return {name: tensor.numpy() for name, tensor in fields(memory._batch(torch.from_numpy(slots), None))}
+        return {name: tensor.numpy() for name, tensor in fields(memory._batch(slots, None))}
     assert isinstance(memory, OnPolicyBatchReplay | OnPolicyReplay)
     return {name: view[:rows].reshape(-1, *view.shape[2:]) for name, view in memory.columns.views.items()}
 

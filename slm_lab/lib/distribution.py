@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import torch
 from torch import Generator, Tensor
@@ -83,9 +84,16 @@ class Argmax(Categorical):
     """All probability on the highest logit, shared where logits tie."""
 
     def __init__(self, logits: Tensor) -> None:
-        top = logits >= logits.max(-1, keepdim=True).values
+        self.logits = logits
+
+    @cached_property
+    def log_probs(self) -> Tensor:  # type: ignore[override]
+        top = self.logits >= self.logits.max(-1, keepdim=True).values
         # a large finite number instead of -inf: 0 * -inf would make the entropy NaN
-        super().__init__(torch.where(top, 0.0, -1e8))
+        return torch.where(top, 0.0, -1e8).log_softmax(-1)
+
+    def mode(self) -> Tensor:
+        return self.logits.argmax(-1)
 
 
 class GumbelSoftmax(Categorical):

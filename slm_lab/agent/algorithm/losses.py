@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +94,12 @@ def td_target(reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: flo
 def taken(q: Tensor, action: Tensor) -> Tensor:
     """Q(s, a) [B] of the actions that were taken, from the values of all [B, n]."""
     return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def mean_loss(losses: Sequence[float]) -> float:
+    """The mean of the losses of an update, without the steps that were skipped; NaN where all of them were."""
+    taken_steps = [loss for loss in losses if math.isfinite(loss)]
+    return sum(taken_steps) / len(taken_steps) if taken_steps else math.nan
 
 
 def weighted_mean(rows: Tensor, weight: Tensor | None) -> Tensor:

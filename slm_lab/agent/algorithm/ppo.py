@@ -18,6 +18,7 @@ from slm_lab.agent.algorithm.losses import (
     TargetScale,
     clipped_surrogate,
     clipped_value_loss,
+    mean_loss,
     standardize,
     symlog,
 )
@@ -111,7 +112,7 @@ class PPO(Algorithm):
                     losses.append(learner.optim.step(terms, learner.steps_for(*on)))
                     entropies.append(entropy)
         return {
-            "loss": float(np.nanmean(losses)) if np.isfinite(losses).any() else math.nan,
+            "loss": mean_loss(losses),
             "opt_steps": len(losses),
             "entropy": torch.stack(entropies).mean().item(),
             "clip_eps": clip_eps,

@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from slm_lab.agent.algorithm.base import AlgorithmSpec
-from slm_lab.agent.algorithm.losses import taken, td_target, weighted_mean
+from slm_lab.agent.algorithm.losses import mean_loss, taken, td_target
 from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
 from slm_lab.agent.net.base import Net
 from slm_lab.agent.net.target import Target
@@ -72,7 +71,7 @@ def learn(
     if target is not None:
         target.passed(frame)
     return {
-        "loss": float(np.nanmean(losses)) if np.isfinite(losses).any() else math.nan,
+        "loss": mean_loss(losses),
         "opt_steps": len(losses),
         "explore_var": spec.explore_var_spec(frame) if spec.explore_var_spec else math.nan,
     }
@@ -81,7 +80,8 @@ def learn(
 def _step(learner: ValueLearner, batch: Batch, target: Tensor, memory: Lessons) -> float:
     with learner.training():
         value = taken(learner.net(batch.obs)[0], batch.action)
-    rows = learner.loss(value, target)
-    loss = learner.optim.step({"value": weighted_mean(rows, batch.extra.get("weight"))})
+    weight = batch.extra.get("weight")
+    loss = learner.loss(value, target) if weight is None else (learner.row_loss(value, target) * weight).mean()
+    descended = learner.optim.step({"value": loss})
     memory.feedback(batch, target - value.detach())
-    return loss
+    return descended

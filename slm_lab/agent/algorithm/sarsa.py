@@ -61,7 +61,7 @@ class SARSA(Algorithm):
         batch, target = rollout.rows(0, len(rollout) - 1).flat(), self.targets(rollout, frame).flatten()
         with learner.training():
             value = taken(learner.net(batch.obs)[0], batch.action)
-        loss = learner.optim.step({"value": learner.loss(value, target).mean()})
+        loss = learner.optim.step({"value": learner.loss(value, target)})
         return {"loss": loss, "opt_steps": 1, **metrics}
 
     @torch.no_grad()

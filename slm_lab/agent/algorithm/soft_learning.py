@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.base import Key, NetPlan, resolve_device
-from slm_lab.agent.algorithm.losses import symlog, td_target, weighted_mean
+from slm_lab.agent.algorithm.losses import mean_loss, symlog, td_target, weighted_mean
 from slm_lab.agent.algorithm.soft import (
     Choice,
     SoftPolicy,
@@ -88,7 +87,7 @@ class SoftLearner(nn.Module):
         if target is not None:
             target.passed(frame)
         return {
-            "loss": float(np.nanmean(losses)) if np.isfinite(losses).any() else math.nan,
+            "loss": mean_loss(losses),
             "opt_steps": len(losses),
             "alpha": self.temperature.alpha(frame),
             "entropy": self.entropy.item(),

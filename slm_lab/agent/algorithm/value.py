@@ -32,7 +32,7 @@ class ValueLearner:
         self.optim = Optim(
             [Group("net", list(self.net.parameters()), net.optim_spec, net.lr_scheduler_spec, net.clip_grad_val)]
         )
-        self.loss = make_loss(net.loss_spec, "none")
+        self.row_loss, self.loss = make_loss(net.loss_spec, "none"), make_loss(net.loss_spec)
         self.actor = NetActor(self.policy, self.net, self.device, spec.explore_var_spec)
         self.notes = list[str]()
         if spec.action_policy == "boltzmann" and self.policy.dist is Argmax:

@@ -133,23 +133,27 @@ class Replay(MemoryBase):
         self.fresh = 0
         beta = self.beta()
         weight = None if beta is None else self.sampler.weights(index, count, beta)
-        return self._batch(torch.from_numpy(index), weight)
+        return self._batch(index, weight)
 
     def beta(self) -> float | None:
         """How far importance weights undo the priorities at this time; None for no weights."""
         return None
 
-    def _batch(self, index: Tensor, weight: Array | None) -> Batch:
-        rows = self.ring.take(index)
+    def _batch(self, index: Array, weight: Array | None) -> Batch:
+        """Rows at slots [B]; numpy gathers small rows in a third of torch's time."""
+        views = self.ring.views
+        taken = {name: view.take(index, axis=0) for name, view in views.items() if name != "final"}
         after = (index + self.envs) % self.ring.slots
-        next_obs = {name: self.ring.columns[name].index_select(0, after) for name in self.entries}
-        ends = (rows["terminated"] | rows["truncated"]).nonzero().squeeze(-1)
+        follow = {name: views[name].take(after, axis=0) for name in self.entries}
+        ends = np.flatnonzero(taken["terminated"] | taken["truncated"])
         if len(ends):
-            slots = rows["final"][ends] % self.finals.rows
+            slots = views["final"][index[ends]] % self.finals.rows
             for name in self.entries:
-                next_obs[name][ends] = self.finals.columns[name].index_select(0, slots)
+                follow[name][ends] = self.finals.views[name][slots]
+        rows = {name: torch.from_numpy(value) for name, value in taken.items()}
+        next_obs = {name: torch.from_numpy(value) for name, value in follow.items()}
         extra = {name[6:]: value for name, value in rows.items() if name.startswith("extra.")}
-        extra["index"] = index
+        extra["index"] = torch.from_numpy(index)
         if weight is not None:
             extra["weight"] = torch.from_numpy(weight)
         return Batch(

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from slm_lab.agent.net.base import Head, Net, NetSpec, activation, flat_size
+from slm_lab.agent.net.base import Chain, Head, Net, NetSpec, activation, flat_size
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d, BatchRenormSpec
 from slm_lab.spec.parse import Int
 from slm_lab.types import Shape
@@ -79,7 +79,7 @@ class MLPNet(Net):
             if renorm is not None:
                 layers.append(BatchRenorm1d(width, **renorm))
             size = width
-        super().__init__(spec, nn.Sequential(*layers), size, heads)
+        super().__init__(spec, Chain(*layers), size, heads)
         self.flatten = len(in_shape) != 1
 
     def forward(self, x: Tensor) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -59,6 +59,7 @@ class Optim:
             name: [p for part in optimizer.param_groups for p in part["params"]]
             for name, optimizer in self.optimizers.items()
         }
+        self.steps = {g.name: _plain_step(self.optimizers[g.name], g) for g in groups}
         self.leaves: dict[str, list[nn.Parameter]] = {g.name: g.params for g in groups}
         self.schedules = {g.name: LrSchedule(g.lr_spec, self.lr_of(g.name)) for g in groups}
         self.shared: SharedStep | None = None  # where other processes step the same parameters
@@ -108,8 +109,9 @@ class Optim:
         if self.shared is not None:
             self.shared.step(names)
         else:
-            for name in names:
-                self.optimizers[name].step()
+            with torch.no_grad():
+                for name in names:
+                    self.steps[name]()
         self.streak = 0
         return value
 
@@ -268,6 +270,13 @@ def _make_optimizer(group: Group) -> torch.optim.Optimizer:
     if group.bounds is not None:
         optimizer.register_step_post_hook(partial(_hold_within, group.bounds))
     return optimizer
+
+
+def _plain_step(optimizer: torch.optim.Optimizer, group: Group) -> Callable[[], Any]:
+    """An optimiser's step without torch's profiling around it, which costs more than the step of a small net."""
+    if group.bounds is not None:
+        return optimizer.step  # its hook holds the parameters within
+    return partial(inspect.unwrap(type(optimizer).step), optimizer)
 
 
 def _hold_within(bounds: tuple[float, float], optimizer: torch.optim.Optimizer, *_: Any) -> None:
