@@ -98,6 +98,8 @@ def _plan_nets(
     actor, critic = split_by_net(data) if algorithm.has_critic else (dict(data), None)
     said, path = list[str](), "agent.net"
     if critic_net is not None:
+        twice = [key for key in data if key.startswith("critic_") and key.removeprefix("critic_") in (critic or {})]
+        notes.extend(f"agent.net.{key}: agent.critic_net describes the critics; ignored." for key in twice)
         critic, path = dict(critic_net), "agent.critic_net"
     plan = NetPlan(_plan_net(actor, said), None if critic is None else _plan_net(critic, said, path))
     notes.extend(dict.fromkeys(said))  # what both nets say is said once

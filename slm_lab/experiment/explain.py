@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from slm_lab.agent.algorithm import ALGORITHMS
+from slm_lab.agent.algorithm.soft import EntropyAnneal
 from slm_lab.agent.memory import MEMORIES
 from slm_lab.agent.net import NETS
+from slm_lab.agent.net.batch_renorm import BatchRenormSpec
 from slm_lab.agent.plan import AgentPlan
 from slm_lab.spec.load import dump
 from slm_lab.spec.parse import Model
@@ -21,6 +23,8 @@ def components() -> dict[str, type[Model]]:
         "optim_spec": OptimSpec,
         "loss_spec": LossSpec,
         "lr_scheduler_spec": LrSpec,
+        "batch_renorm": BatchRenormSpec,
+        "entropy_anneal": EntropyAnneal,
     }
     named = {name: cls.Spec for registry in (ALGORITHMS, MEMORIES, NETS) for name, cls in registry.items()}
     return {**sections, **named, **parts}
@@ -35,5 +39,8 @@ def resolved(spec: Spec, plan: AgentPlan) -> dict[str, Any]:
     if plan.nets is not None:
         full["agent"]["net"] = plan.nets.actor.model_dump(mode="json")
         actor, critic = full["agent"]["net"], plan.nets.critic and plan.nets.critic.model_dump(mode="json")
-        actor |= {f"critic_{key}": value for key, value in (critic or {}).items() if value != actor.get(key)}
+        if spec.agent.critic_net is not None and plan.algorithm.takes_critic_net:
+            full["agent"]["critic_net"] = critic
+        else:
+            actor |= {f"critic_{key}": value for key, value in (critic or {}).items() if value != actor.get(key)}
     return full

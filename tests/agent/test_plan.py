@@ -270,3 +270,13 @@ def test_names_of_own_components_that_do_not_fit_are_refused(path: str, value: s
 def test_own_components_check_their_own_keys() -> None:
     with pytest.raises(SpecError, match=r"agent\.algorithm\.patience: missing key"):
         plan("Reinforce", **{"agent.algorithm": {"name": "own_components:Greedy", "gamma": 0.9}})
+
+
+def test_critic_net_describes_the_critics_and_says_which_keys_of_net_it_leaves_without_effect() -> None:
+    notes = list[str]()
+    spec = tiny_spec("CrossQ", **{"agent.net.critic_hid_layers": [3], "agent.net.critic_init_std": 1.0})
+    nets = plan_agent(spec.agent, spec.env.num_envs, notes).nets
+    assert nets is not None
+    assert nets.critic is not None
+    assert nets.critic.model_dump()["hid_layers"] == [32]
+    assert notes == ["agent.net.critic_hid_layers: agent.critic_net describes the critics; ignored."]

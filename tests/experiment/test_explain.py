@@ -86,3 +86,13 @@ def test_resolving_changes_nothing_of_the_spec_itself() -> None:
     before = dump(spec)
     resolved(spec, plan_of(spec))
     assert dump(spec) == before
+
+
+def test_critics_described_by_a_section_of_their_own_stay_there() -> None:
+    critic = {"type": "MLPNet", "hid_layers": [5], "batch_renorm": {"warmup_steps": 7}}
+    data = tiny("CrossQ")
+    data["agent"]["critic_net"] = critic
+    full = assert_means_the_same(from_mapping(data, "tiny").spec)["agent"]
+    assert full["critic_net"]["hid_layers"] == [5]
+    assert full["critic_net"]["batch_renorm"]["warmup_steps"] == 7
+    assert not any(key.startswith("critic_") and key != "critic_init_std" for key in full["net"])
