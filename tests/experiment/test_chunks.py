@@ -26,11 +26,12 @@ from slm_lab.types import Act, Array, Cadence, Rows, Spaces, Step
 N = 3
 SPACES = Spaces((4,), np.dtype(np.float32), "discrete", 2, N)
 ROWS = 10  # a memory of 30 transitions
+SLOT = 16 + 8 + 4 + 2 + 8  # bytes: obs, action, reward, two flags, place of a last observation
 
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slm_lab.agent.memory.ring.PIECE", 2 * N)  # two rows
+    monkeypatch.setattr("slm_lab.agent.memory.ring.PIECE", 2 * N * SLOT)  # two rows
 
 
 @pytest.fixture
