@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -121,6 +122,10 @@ class Batch:
             {key: fn(value) for key, value in self.extra.items()},
         )
 
+    def to(self, device: torch.device) -> Batch:
+        """The batch where a net computes; memories hold theirs on the CPU."""
+        return self if device.type == "cpu" else self.map(lambda x: x.to(device))
+
     def flat(self) -> Batch:
         """[T, N, ...] -> [T * N, ...]."""
         return self.map(lambda x: x.flatten(0, 1))
@@ -141,6 +146,11 @@ class Batch:
 def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
     """Apply `fn` to an observation, entry by entry where it is a dict."""
     return {key: fn(value) for key, value in obs.items()} if isinstance(obs, Mapping) else fn(obs)
+
+
+def rows_in(obs: Any) -> int:
+    """The leading dim of an observation, which all entries of a dict share."""
+    return len(next(iter(obs.values()))) if isinstance(obs, Mapping) else len(obs)
 
 
 @dataclass

@@ -24,6 +24,16 @@ NET: dict[str, Any] = {
 }
 ENTROPY: dict[str, Any] = {"name": "no_decay", "start_val": 0.001}
 
+A2C: dict[str, Any] = {"gamma": 0.99, "lam": 0.95, "training_frequency": HORIZON, "entropy_coef_spec": ENTROPY}
+PPO: dict[str, Any] = {
+    "gamma": 0.99,
+    "lam": 0.95,
+    "clip_eps_spec": {"name": "no_decay", "start_val": 0.2},
+    "entropy_coef_spec": ENTROPY,
+    "time_horizon": HORIZON,
+    "minibatch_size": 32,
+    "training_epoch": 3,
+}
 REPLAY: dict[str, Any] = {"batch_size": 32, "max_size": 400}
 EPSILON: dict[str, Any] = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.05, "end_step": 320}
 Q_LEARNING: dict[str, Any] = {"gamma": 0.99, "explore_var_spec": EPSILON, "training_frequency": HORIZON}
@@ -32,7 +42,7 @@ IMITATION: dict[str, Any] = {"sil_policy_loss_coef": 0.1, "sil_val_loss_coef": 0
 
 AGENTS: dict[str, dict[str, Any]] = {
     "ActorCritic": {
-        "algorithm": {"gamma": 0.99, "lam": 0.95, "training_frequency": HORIZON, "entropy_coef_spec": ENTROPY},
+        "algorithm": A2C,
         "memory": {"name": "OnPolicyBatchReplay"},
         "net": NET,
     },
@@ -49,29 +59,12 @@ AGENTS: dict[str, dict[str, Any]] = {
         "net": {**NET, "update_type": "polyak", "polyak_coef": 0.1},
     },
     "PPO": {
-        "algorithm": {
-            "gamma": 0.99,
-            "lam": 0.95,
-            "clip_eps_spec": {"name": "no_decay", "start_val": 0.2},
-            "entropy_coef_spec": ENTROPY,
-            "time_horizon": HORIZON,
-            "minibatch_size": 32,
-            "training_epoch": 3,
-        },
+        "algorithm": PPO,
         "memory": {"name": "OnPolicyBatchReplay"},
         "net": NET,
     },
     "PPOSIL": {
-        "algorithm": {
-            "gamma": 0.99,
-            "lam": 0.95,
-            "clip_eps_spec": {"name": "no_decay", "start_val": 0.2},
-            "entropy_coef_spec": ENTROPY,
-            "time_horizon": HORIZON,
-            "minibatch_size": 32,
-            "training_epoch": 3,
-            **IMITATION,
-        },
+        "algorithm": {**PPO, **IMITATION},
         "memory": {"name": "OnPolicyBatchReplay", "sil_replay_name": "PrioritizedReplay", **REPLAY, "beta_spec": 0.1},
         "net": NET,
     },
@@ -87,13 +80,7 @@ AGENTS: dict[str, dict[str, Any]] = {
         "net": NET,
     },
     "SIL": {
-        "algorithm": {
-            "gamma": 0.99,
-            "lam": 0.95,
-            "training_frequency": HORIZON,
-            "entropy_coef_spec": ENTROPY,
-            **IMITATION,
-        },
+        "algorithm": {**A2C, **IMITATION},
         "memory": {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", **REPLAY},
         "net": NET,
     },

@@ -11,7 +11,7 @@ from torch import Tensor
 from slm_lab.agent.algorithm.policy import Policy, random_actions
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.schema import Schedule
-from slm_lab.types import Act, Array, map_obs
+from slm_lab.types import Act, Array, map_obs, rows_in
 
 Forward = Callable[[Any], list[Tensor]]  # observations [N, ...] -> what an action distribution is made of
 
@@ -39,7 +39,7 @@ class NetActor:
         """Exploring actions for N observations."""
         with torch.inference_mode():
             if frame < self.random_until:
-                rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+                rows = rows_in(obs)
                 action = self.policy.from_env(random_actions(self.policy.spaces, rows, rng.torch))
             else:
                 outputs = self.forward(self._tensor(obs))

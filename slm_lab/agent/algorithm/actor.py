@@ -18,7 +18,7 @@ from slm_lab.agent.net.policy_value import PolicyValueNet
 from slm_lab.lib.distribution import Argmax, Distribution
 from slm_lab.lib.errors import SpecError
 from slm_lab.lib.rng import Consumer, seed_of
-from slm_lab.types import Array, Batch, Spaces, map_obs
+from slm_lab.types import Array, Spaces, map_obs, rows_in
 
 CHUNK = 8192  # rows of a forward pass without gradient: bounds memory on images
 
@@ -61,15 +61,12 @@ class ActorCriticLearner:
             for name, params in self.net.groups().items()
         ]
 
-    def to_device(self, batch: Batch) -> Batch:
-        return batch if self.device.type == "cpu" else batch.map(lambda x: x.to(self.device))
-
     def dist(self, outputs: list[Tensor]) -> Distribution:
         return self.policy.dist(*outputs)
 
     def values(self, obs: Any) -> Array:
         """V of rows [B, ...] without gradient, numpy [B]."""
-        rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+        rows = rows_in(obs)
         with torch.no_grad():
             chunks = [self.net.value(_slice(obs, start)) for start in range(0, rows, CHUNK)]
             return np.asarray(torch.cat(chunks).cpu().numpy())

@@ -94,7 +94,7 @@ class PPO(Algorithm):
 
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
-        rollout = learner.to_device(memory.sample())
+        rollout = memory.sample().to(learner.device)
         flat = rollout.flat()
         flat = flat.with_extra(log_prob=learner.log_probs(flat.obs, flat.action))
         clip_eps = spec.clip_eps_spec(frame)

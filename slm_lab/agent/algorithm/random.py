@@ -12,7 +12,7 @@ from slm_lab.agent.algorithm.base import Algorithm, AlgorithmSpec, Key, NetPlan
 from slm_lab.agent.algorithm.policy import random_actions
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import Act, Array, Cadence, Lessons, Metrics, Spaces
+from slm_lab.types import Act, Array, Cadence, Lessons, Metrics, Spaces, rows_in
 
 
 class RandomSpec(AlgorithmSpec):
@@ -31,7 +31,7 @@ class RandomActor:
         self.spaces, self.rng = spaces, rng
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+        rows = rows_in(obs)
         action = random_actions(self.spaces, rows, rng.torch).numpy()
         return Act(action, action, {})
 

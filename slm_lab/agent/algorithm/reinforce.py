@@ -53,7 +53,7 @@ class Reinforce(Algorithm):
 
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
-        rollout = learner.to_device(memory.sample())
+        rollout = memory.sample().to(learner.device)
         batch = rollout.flat()
         returns = episode_returns(rollout.reward.cpu().numpy(), rollout.ended.cpu().numpy(), spec.gamma)
         adv = torch.from_numpy(returns.astype(np.float32)).flatten().to(learner.device)

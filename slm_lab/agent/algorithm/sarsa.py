@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -50,13 +51,13 @@ class SARSA(Algorithm):
 
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
-        rollout = learner.to_device(memory.sample())
+        rollout = memory.sample().to(learner.device)
         if self.held is not None:
             rollout = joined(self.held, rollout)
         self.held = rollout.rows(len(rollout) - 1, len(rollout)).map(torch.clone)
-        metrics = {"explore_var": spec.explore_var_spec(frame) if spec.explore_var_spec else float("nan")}
+        metrics = {"explore_var": spec.explore_var_spec(frame) if spec.explore_var_spec else math.nan}
         if len(rollout) == 1:  # the very first row: nothing follows it yet
-            return {"loss": float("nan"), "opt_steps": 0, **metrics}
+            return {"loss": math.nan, "opt_steps": 0, **metrics}
         learner.optim.set_lr(frame)
         batch, target = rollout.rows(0, len(rollout) - 1).flat(), self.targets(rollout, frame).flatten()
         with learner.training():
@@ -89,4 +90,4 @@ class SARSA(Algorithm):
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self.held = self.learner.to_device(Batch(**state["held"])) if state["held"] else None
+        self.held = Batch(**state["held"]).to(self.learner.device) if state["held"] else None

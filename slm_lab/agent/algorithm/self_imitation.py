@@ -110,7 +110,7 @@ def imitate(spec: SelfImitationSpec, learner: ActorCriticLearner, past: Past, fr
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
     with learner.training():
         for _ in range(spec.training_iter if len(past) else 0):
-            batch = learner.to_device(past.sample())
+            batch = past.sample().to(learner.device)
             for _ in range(spec.training_batch_iter):
                 steps.append(_step(spec, learner, batch, past, entropy_coef, rng))
     return steps

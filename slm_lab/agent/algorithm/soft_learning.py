@@ -75,9 +75,7 @@ class SoftLearner(nn.Module):
         losses = list[float]()
         self.optim.set_lr(frame)
         for _ in range(self.spec.training_iter or 1):
-            batch = memory.sample()
-            if self.device.type != "cpu":
-                batch = batch.map(lambda x: x.to(self.device))
+            batch = memory.sample().to(self.device)
             losses.append(self._critic_step(values, batch, memory, frame))
             if target is not None:
                 target.stepped()

@@ -16,7 +16,7 @@ from slm_lab.agent.net.optim import Group, Optim, make_loss
 from slm_lab.lib.distribution import Argmax
 from slm_lab.lib.errors import SpecError
 from slm_lab.lib.rng import Consumer, seed_of
-from slm_lab.types import Batch, Spaces
+from slm_lab.types import Spaces
 
 
 class ValueLearner:
@@ -39,9 +39,6 @@ class ValueLearner:
             self.notes.append(
                 "agent.algorithm.action_pdtype: boltzmann over Argmax is greedy at any temperature; meant: Categorical?"
             )
-
-    def to_device(self, batch: Batch) -> Batch:
-        return batch if self.device.type == "cpu" else batch.map(lambda x: x.to(self.device))
 
 
 def check_explore_var(spec: Any) -> None:

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from slm_lab.agent.memory.base import MemoryBase, MemorySpec
 from slm_lab.agent.memory.onpolicy import OnPolicyReplay
-from slm_lab.agent.memory.replay import PrioritizedReplaySpec, ReplaySpec, flat_obs, nested_obs, obs_layout
+from slm_lab.agent.memory.replay import ReplaySpec, draw, flat_obs, nested_obs, obs_layout
 from slm_lab.agent.memory.ring import Ring
 from slm_lab.agent.memory.sampler import Sampler
 from slm_lab.lib.rng import Rng
-from slm_lab.spec.schema import Schedule
 from slm_lab.types import Act, Batch, Cadence, Obs, Spaces, State, Step, map_obs
 
 Shown = Callable[[Obs], Obs]  # observations as the env gives them -> as the agent sees them today
@@ -74,27 +73,15 @@ class ReturnReplay:
 
     def sample(self) -> Batch:
         """Rows [B], each the rest of its episode in one step: the return is its reward, and nothing follows."""
-        ring, size, count = self.ring, self.spec.batch_size, len(self)
-        newest = min(self.fresh, size, count) if self.spec.use_cer else 0
-        index = (ring.written - 1 - np.arange(newest)) % ring.rows
-        if newest < size:
-            drawn = self.sampler.draw(size - newest, self.rng, ring.slot(ring.first), count)
-            index = np.concatenate([drawn, index]) if newest else drawn
+        index, weight = draw(self.spec, self.ring, self.sampler, self.rng, self.ring.first, self.fresh)
         self.fresh = 0
-        beta = self._beta()
-        weight = None if beta is None else self.sampler.weights(index, count, beta)
-        rows = ring.take(torch.from_numpy(index))
+        rows = self.ring.take(torch.from_numpy(index))
         obs = as_shown(nested_obs({name: rows[name] for name in self.entries}), self.shown)
         extra = {"index": torch.from_numpy(index)}
         if weight is not None:
             extra["weight"] = torch.from_numpy(weight)
-        over = torch.ones(size, dtype=torch.bool)
+        over = torch.ones(len(index), dtype=torch.bool)
         return Batch(obs, rows["action"], rows["ret"], obs, over, ~over, extra)
-
-    def _beta(self) -> float | None:
-        """How far importance weights undo the priorities at this time; None for no weights."""
-        beta = self.spec.beta_spec if isinstance(self.spec, PrioritizedReplaySpec) else None
-        return beta(self.ring.written) if isinstance(beta, Schedule) else beta
 
     def feedback(self, batch: Batch, error: Tensor) -> None:
         """Told how much better than expected each row [B] was."""

@@ -123,21 +123,9 @@ class Replay(MemoryBase):
 
     def sample(self) -> Batch:
         """A batch [B]; extra holds each row's `index` and, where weighted, its `weight`."""
-        first, size = self.first, self.spec.batch_size
-        count = (self.ring.written - first) * self.envs
-        newest = min(self.fresh * self.envs, size, count) if self.spec.use_cer else 0
-        index = (self.ring.slot(self.ring.written) - 1 - np.arange(newest)) % self.ring.slots
-        if newest < size:
-            drawn = self.sampler.draw(size - newest, self.rng, self.ring.slot(first), count)
-            index = np.concatenate([drawn, index]) if newest else drawn
+        index, weight = draw(self.spec, self.ring, self.sampler, self.rng, self.first, self.fresh)
         self.fresh = 0
-        beta = self.beta()
-        weight = None if beta is None else self.sampler.weights(index, count, beta)
         return self._batch(index, weight)
-
-    def beta(self) -> float | None:
-        """How far importance weights undo the priorities at this time; None for no weights."""
-        return None
 
     def _batch(self, index: Array, weight: Array | None) -> Batch:
         """Rows at slots [B]; numpy gathers small rows in a third of torch's time."""
@@ -214,12 +202,28 @@ class PrioritizedReplay(Replay):
     def make_sampler(spec: Any, slots: int) -> Sampler:
         return Prioritized(slots, spec.alpha, spec.epsilon)
 
-    def beta(self) -> float | None:
-        spec = self.spec.beta_spec
-        return spec(self.seen) if isinstance(spec, Schedule) else spec
-
     def feedback(self, batch: Batch, error: Tensor) -> None:
         self.sampler.update(batch.extra["index"].cpu().numpy(), error.cpu().numpy())
+
+
+def draw(
+    spec: ReplaySpec, ring: Ring, sampler: Sampler, rng: Rng, first: int, fresh: int
+) -> tuple[Array, Array | None]:
+    """Slots [B] of a batch from the rows `first` on, of which the last `fresh` are new, and weights where asked for."""
+    size, count = spec.batch_size, (ring.written - first) * ring.width
+    newest = min(fresh * ring.width, size, count) if spec.use_cer else 0
+    index = (ring.slot(ring.written) - 1 - np.arange(newest)) % ring.slots
+    if newest < size:
+        drawn = sampler.draw(size - newest, rng, ring.slot(first), count)
+        index = np.concatenate([drawn, index]) if newest else drawn
+    beta = beta_at(spec, ring.written * ring.width)
+    return index, None if beta is None else sampler.weights(index, count, beta)
+
+
+def beta_at(spec: ReplaySpec, seen: int) -> float | None:
+    """How far importance weights undo the priorities after so many transitions; None for no weights."""
+    beta = spec.beta_spec if isinstance(spec, PrioritizedReplaySpec) else None
+    return beta(seen) if isinstance(beta, Schedule) else beta
 
 
 def rows_kept(spec: ReplaySpec, spaces: Spaces) -> int:
