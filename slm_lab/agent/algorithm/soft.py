@@ -137,12 +137,9 @@ class TwinCritic(nn.Module):
     def __init__(self, spec: SoftSpec, net: NetSpec, spaces: Spaces) -> None:
         super().__init__()
         self.discrete = spaces.action_kind == "discrete"
-        if self.discrete:
-            shape, out = spaces.obs_shape, spaces.action_dim
-        else:
-            shape, out = joined_shape(spec, spaces), 1
-        self.q1 = make_net(net, shape, [Head(out, net.critic_init_std)])  # type: ignore[arg-type]
-        self.q2 = make_net(net, shape, [Head(out, net.critic_init_std)])  # type: ignore[arg-type]
+        out, side = (spaces.action_dim, 0) if self.discrete else (1, spaces.action_dim)
+        self.q1 = make_net(net, spaces.obs_shape, [Head(out, net.critic_init_std)], side)  # type: ignore[arg-type]
+        self.q2 = make_net(net, spaces.obs_shape, [Head(out, net.critic_init_std)], side)  # type: ignore[arg-type]
         if spec.spectral_norm:
             bound_slope(self.q1)
             bound_slope(self.q2)
@@ -151,9 +148,7 @@ class TwinCritic(nn.Module):
         """Values of the given actions [B] where continuous, of all actions [B, n] where discrete."""
         if self.discrete:
             return self.q1(obs)[0], self.q2(obs)[0]
-        assert action is not None
-        both = torch.cat([obs.float(), action], -1)
-        return self.q1(both)[0].squeeze(-1), self.q2(both)[0].squeeze(-1)
+        return self.q1(obs, action)[0].squeeze(-1), self.q2(obs, action)[0].squeeze(-1)
 
     def of(self, q: Tensor, action: Tensor) -> Tensor:
         """Values [B] of stored actions out of what `forward` gave."""
@@ -162,18 +157,6 @@ class TwinCritic(nn.Module):
     def agreed(self, q1: Tensor, q2: Tensor) -> Tensor:
         """One value of two: the lower where actions are continuous, the mean where discrete."""
         return 0.5 * (q1 + q2) if self.discrete else torch.min(q1, q2)
-
-
-def joined_shape(spec: SoftSpec, spaces: Spaces) -> tuple[int]:
-    """Size of observation and action side by side."""
-    shape = spaces.obs_shape
-    if isinstance(shape, dict) or len(shape) != 1:
-        got = f"entries {', '.join(shape)}" if isinstance(shape, dict) else f"shape {shape}"
-        raise SpecError(
-            f"agent.algorithm.name: {spec.name} with continuous actions takes a flat vector as observation; "
-            f"the env gives {got}. Discrete actions, or PPO, take such observations."
-        )
-    return (shape[0] + spaces.action_dim,)
 
 
 def bound_slope(net: nn.Module) -> None:

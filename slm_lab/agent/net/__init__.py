@@ -18,6 +18,6 @@ def net_class(name: object, path: str) -> type[Net]:
     return component(NETS, name, path, "net", Net)
 
 
-def make_net(spec: NetSpec, in_shape: Shape, heads: Sequence[Head]) -> Net:
-    """The net of a parsed spec."""
-    return net_class(spec.type, "agent.net.type")(spec, in_shape, heads)  # type: ignore[arg-type, call-arg]
+def make_net(spec: NetSpec, in_shape: Shape, heads: Sequence[Head], side: int = 0) -> Net:
+    """The net of a parsed spec; `side` more numbers join the encoded observation, e.g. an action to be valued."""
+    return net_class(spec.type, "agent.net.type")(spec, in_shape, heads, side)  # type: ignore[arg-type]

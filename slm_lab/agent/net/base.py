@@ -110,7 +110,10 @@ class Chain(nn.Sequential):
 
 
 class Net(nn.Module):
-    """A body, then one linear head per output. forward: [B, *in_shape] -> one tensor [B, dim] per head."""
+    """Encode an observation, then a body, then one linear head per output.
+
+    forward: [B, *in_shape], and `side` numbers [B, side] that join what is encoded -> one tensor [B, dim] per head.
+    """
 
     Spec: ClassVar[type[NetSpec]]
 
@@ -133,8 +136,13 @@ class Net(nn.Module):
         name = (out[index] if index < len(out) else None) if isinstance(out, list) else out
         return linear if name is None else Chain(linear, activation(name))
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        features = self.body.forward(x)
+    def encode(self, x: Tensor) -> Tensor:
+        """What the body takes, [B, size]: of a flat observation, itself."""
+        return x.float()
+
+    def forward(self, x: Tensor, side: Tensor | None = None) -> list[Tensor]:
+        encoded = self.encode(x)
+        features = self.body.forward(encoded if side is None else torch.cat([encoded, side], -1))
         return [head.forward(features) for head in self.heads]
 
 

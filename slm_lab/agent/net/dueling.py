@@ -50,8 +50,8 @@ class DuelingMLPNet(MLPNet):
 
     Spec = DuelingMLPNetSpec
 
-    def __init__(self, spec: DuelingMLPNetSpec, in_shape: Shape, heads: Sequence[Head]) -> None:
-        super().__init__(spec, in_shape, dueling_heads(heads, type(self).__name__))
+    def __init__(self, spec: DuelingMLPNetSpec, in_shape: Shape, heads: Sequence[Head], side: int = 0) -> None:
+        super().__init__(spec, in_shape, dueling_heads(heads, type(self).__name__), side)
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        return [action_values(*super().forward(x))]
+    def forward(self, x: Tensor, side: Tensor | None = None) -> list[Tensor]:
+        return [action_values(*super().forward(x, side))]

@@ -64,8 +64,8 @@ class MLPNet(Net):
 
     Spec = MLPNetSpec
 
-    def __init__(self, spec: MLPNetSpec, in_shape: Shape, heads: Sequence[Head]) -> None:
-        size, layers = flat_size(in_shape, type(self).__name__), list[nn.Module]()
+    def __init__(self, spec: MLPNetSpec, in_shape: Shape, heads: Sequence[Head], side: int = 0) -> None:
+        size, layers = flat_size(in_shape, type(self).__name__) + side, list[nn.Module]()
         renorm = None if spec.batch_renorm is None else spec.batch_renorm.model_dump()
         if renorm is not None:
             layers.append(BatchRenorm1d(size, **renorm))
@@ -82,5 +82,5 @@ class MLPNet(Net):
         super().__init__(spec, Chain(*layers), size, heads)
         self.flatten = len(in_shape) != 1
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        return super().forward(x.flatten(1).float() if self.flatten else x.float())
+    def encode(self, x: Tensor) -> Tensor:
+        return x.flatten(1).float() if self.flatten else x.float()

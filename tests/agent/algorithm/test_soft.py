@@ -289,14 +289,6 @@ def test_other_actions_are_refused(name: str, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("name", SOFT)
-def test_continuous_actions_with_images_are_refused(name: str) -> None:
-    space = Spaces((4, 5), np.dtype(np.float32), "continuous", 1, 4)
-    with pytest.raises(SpecError, match=rf"{name} with continuous actions takes a flat vector .* shape \(4, 5\)"):
-        make(name, space)
-    make(name, Spaces((4, 5), np.dtype(np.float32), "discrete", 2, 4))
-
-
-@pytest.mark.parametrize("name", SOFT)
 @pytest.mark.parametrize(
     ("space", "pdtype"), [(BOX, "Categorical"), (BOX, "Beta"), (spaces(), "Normal"), (spaces(), "Argmax")]
 )
