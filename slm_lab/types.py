@@ -23,7 +23,9 @@ State = dict[
 ]  # nested dicts and lists of arrays, tensors, numbers, strings, booleans, None and Rows: what a checkpoint holds
 Metrics = dict[str, float]  # what an update reports; "loss" and "opt_steps" are always there
 Shape = tuple[int, ...]
+ObsShape = Shape | Mapping[str, Shape]
 ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary"]
+MASK = "action_mask"  # entry of an observation: allowed actions, where the env says which
 
 
 class Stateful(Protocol):
@@ -43,6 +45,7 @@ class Spaces:
     action_dim: int  # number of actions, of dims, of components
     num_envs: int
     nvec: Shape = ()  # choices per component, multi_discrete only
+    mask_size: int = 0  # entries of an action mask; 0 where the env gives none
 
     @property
     def action_shape(self) -> Shape:
@@ -72,6 +75,7 @@ class Act(NamedTuple):
     env_action: Array
     action: Array
     extra: dict[str, Array]
+    hidden: dict[str, Array] = {}  # what nets remember from here on, [N, size] by entry of the observation
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,34 @@ class Rows:
     parts: Callable[[int], Iterator[tuple[int, dict[str, Array]]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Observations in the order they were made, for nets with a memory: S stretches of K steps, [K, S, ...] each.
+
+    Where `first` is set, a net takes up what it remembered then, which the entries hold; else it goes on from the step
+    before. Of the K * S rows `keep` [B] count. No gradient reaches back into the first `burn_in` steps.
+    """
+
+    entries: dict[str, Tensor]
+    first: Tensor
+    keep: Tensor
+    burn_in: int = 0
+
+    def map(self, fn: Callable[[Tensor], Tensor]) -> Sequences:
+        """The same stretches with `fn` applied to each entry of the observations."""
+        return replace(self, entries={key: fn(value) for key, value in self.entries.items()})
+
+    def to(self, device: torch.device) -> Sequences:
+        return replace(self.map(lambda x: x.to(device)), first=self.first.to(device), keep=self.keep.to(device))
+
+
+class Stretch(NamedTuple):
+    """How much of an episode a net with a memory learns from at a time, after some steps to warm up."""
+
+    length: int
+    burn_in: int
+
+
 class Cadence(NamedTuple):
     """What triggers an update, as data: every so many steps, frames or finished episodes, after a start."""
 
@@ -99,10 +131,10 @@ class Cadence(NamedTuple):
 class Batch:
     """Experience as tensors that share their leading dims: [T, N] for a rollout, [B] once flat."""
 
-    obs: Tensor | dict[str, Tensor]
+    obs: Tensor | dict[str, Tensor] | Sequences
     action: Tensor
     reward: Tensor
-    next_obs: Tensor | dict[str, Tensor]
+    next_obs: Tensor | dict[str, Tensor] | Sequences
     terminated: Tensor
     truncated: Tensor
     extra: dict[str, Tensor] = field(default_factory=dict)
@@ -124,7 +156,12 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The batch where a net computes; memories hold theirs on the CPU."""
-        return self if device.type == "cpu" else self.map(lambda x: x.to(device))
+        if device.type == "cpu":
+            return self
+        moved = self.map(lambda x: x.to(device))
+        if isinstance(moved.obs, Sequences) and isinstance(moved.next_obs, Sequences):
+            moved = replace(moved, obs=moved.obs.to(device), next_obs=moved.next_obs.to(device))
+        return moved
 
     def flat(self) -> Batch:
         """[T, N, ...] -> [T * N, ...]."""
@@ -144,7 +181,9 @@ class Batch:
 
 
 def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
-    """Apply `fn` to an observation, entry by entry where it is a dict."""
+    """Apply `fn` to an observation, entry by entry where it has several."""
+    if isinstance(obs, Sequences):
+        return obs.map(fn)
     return {key: fn(value) for key, value in obs.items()} if isinstance(obs, Mapping) else fn(obs)
 
 

@@ -97,7 +97,7 @@ def one_hot_values(session: Session, states: int) -> list[float]:
 def probability(session: Session, obs: float, action: int) -> float:
     """Probability of an action, as the agent sees that observation; 1 or 0 for those who take the best."""
     if isinstance(learner(session), ValueLearner):
-        return float(session.agent.decide(np.array([[obs]], np.float32)).item() == action)
+        return float(session.agent.decide(np.array([[obs]], np.float32)).env_action.item() == action)
     seen = session.agent.normalizer(np.array([[obs]])) if session.agent.normalizer else np.array([[obs]], np.float32)
     with torch.no_grad():
         if isinstance(learner(session), SoftLearner):
@@ -115,7 +115,7 @@ def stored(session: Session, rows: int) -> dict[str, Array]:
     if isinstance(memory, Replay):
         newest = range(memory.ring.written - rows, memory.ring.written)
         slots = np.concatenate([memory.ring.slot(row) + np.arange(memory.envs) for row in newest])
-        return {name: tensor.numpy() for name, tensor in fields(memory._batch(slots, None))}
+        return {name: tensor.numpy() for name, tensor in fields(memory.rows_at(slots))}
     assert isinstance(memory, OnPolicyBatchReplay | OnPolicyReplay)
     return {name: view[:rows].reshape(-1, *view.shape[2:]) for name, view in memory.columns.views.items()}
 
@@ -282,7 +282,7 @@ def deviation(session: Session) -> float:
 def test_probe_8_the_mean_finds_the_best_action_and_the_deviation_shrinks(name: str) -> None:
     horizon, updates = (8, 80) if name in SOFT else (32, 120)
     session = train(name, "Aim", horizon, updates, **continuous(name))
-    assert session.agent.decide(np.zeros((1, 1), np.float32)).item() == pytest.approx(0.5, abs=0.05)
+    assert session.agent.decide(np.zeros((1, 1), np.float32)).env_action.item() == pytest.approx(0.5, abs=0.05)
     assert deviation(session) < 0.6
 
 
@@ -290,7 +290,7 @@ def test_probe_8_the_mean_finds_the_best_action_and_the_deviation_shrinks(name: 
 def test_probe_8_a_goal_out_of_reach_saturates_and_rewards_are_those_of_the_clipped_action(name: str) -> None:
     horizon = 8 if name in SOFT else 32
     session = train(name, "Aim", horizon, updates=80, **continuous(name), **{"env.goal": 2.0})
-    assert session.agent.decide(np.zeros((1, 1), np.float32)).item() > 0.95
+    assert session.agent.decide(np.zeros((1, 1), np.float32)).env_action.item() > 0.95
     rows = stored(session, horizon)
     action, reward = rows["action"][:, 0], rows["reward"]
     if name not in SOFT:  # these store what the env got

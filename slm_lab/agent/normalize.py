@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from slm_lab.lib.moments import RunningMoments
-from slm_lab.types import Array, Batch, Lessons, Obs, Shape, State, map_obs
+from slm_lab.types import Array, Batch, Lessons, Obs, Sequences, Shape, State, map_obs
 
 EPSILON = 1e-8
 
@@ -19,19 +20,21 @@ class ObsNormalizer:
 
     def __init__(self, shape: Shape | dict[str, Shape], normalize: bool, clip: float | None) -> None:
         self.normalize, self.clip = normalize, clip
-        shapes = shape if isinstance(shape, dict) else {"": shape}
+        shapes = shape if isinstance(shape, dict) else {"obs": shape}
         self.moments = {key: RunningMoments(entry) for key, entry in shapes.items()}
 
     def update(self, obs: Obs) -> None:
         """Take in what the agent is about to act on, [N, ...]."""
         if self.normalize:
-            for key, entry in obs.items() if isinstance(obs, dict) else [("", obs)]:
-                self.moments[key].update(entry)
+            entries = obs if isinstance(obs, dict) else {"obs": obs}
+            for key, moments in self.moments.items():
+                moments.update(entries[key])
 
     def __call__(self, obs: Obs) -> Obs:
-        if isinstance(obs, dict):
-            return {key: self._entry(entry, self.moments[key]) for key, entry in obs.items()}
-        return self._entry(obs, self.moments[""])
+        """Entries of the env's own; what an agent added to them stays as it is."""
+        if not isinstance(obs, dict):
+            return self._entry(obs, self.moments["obs"])
+        return {key: self._entry(x, self.moments[key]) if key in self.moments else x for key, x in obs.items()}
 
     def _entry(self, x: Array, moments: RunningMoments) -> Array:
         if self.normalize:
@@ -58,10 +61,10 @@ class NormalizedMemory:
         batch = self.memory.sample()
         return replace(batch, obs=self._normalized(batch.obs), next_obs=self._normalized(batch.next_obs))
 
-    def _normalized(self, obs: Tensor | dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
-        arrays = map_obs(lambda x: x.numpy(), obs)
-        tensors: Tensor | dict[str, Tensor] = map_obs(torch.from_numpy, self.normalizer(arrays))
-        return tensors
+    def _normalized(self, obs: Any) -> Any:
+        if isinstance(obs, Sequences):
+            return replace(obs, entries=self._normalized(obs.entries))
+        return map_obs(torch.from_numpy, self.normalizer(map_obs(lambda x: x.numpy(), obs)))
 
     def feedback(self, batch: Batch, error: Tensor) -> None:
         self.memory.feedback(batch, error)

@@ -18,6 +18,7 @@ from slm_lab.agent.net.optim import LrSchedule, make_loss, optimizer_kwargs
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema import AgentSpec
+from slm_lab.types import Stretch
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class AgentPlan:
     memory_spec: MemorySpec | None
     nets: NetPlan | None
     replay: type[Replay] | None = None  # what imitated episodes are drawn as from, where the algorithm imitates
+
+    @property
+    def stretch(self) -> Stretch | None:
+        """How much of an episode its nets learn from at a time; None where they have no memory."""
+        return None if self.nets is None else self.nets.stretch
 
     @property
     def gamma(self) -> float:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from slm_lab.env.source import build
-from slm_lab.env.spaces import ObsCodec, spaces_of
+from slm_lab.env.spaces import ObsCodec, mask_row, spaces_of
 from slm_lab.env.wrapper import action_map
 from slm_lab.spec.schema import EnvSpec
-from slm_lab.types import Array, Obs, map_obs
+from slm_lab.types import MASK, Array, Obs, map_obs
 
 
 class Adapter:
@@ -28,6 +28,11 @@ class Adapter:
         """One observation as a batch of one."""
         encoded: Obs = map_obs(lambda x: np.asarray(x)[None], self.codec.encode(obs))
         return encoded
+
+    def mask(self, obs: Any, given: Any = None) -> Array | None:
+        """Allowed actions as a batch of one: those given, or those that the observation holds."""
+        mask = obs[MASK] if given is None and self.codec.masked else given
+        return None if mask is None else mask_row(mask)[None]
 
     def action(self, action: Array) -> Any:
         """The only action of a batch of one, as env.step takes it."""

@@ -10,9 +10,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from slm_lab.lib.errors import SpecError
-from slm_lab.types import ActionKind, Array, Obs, Shape, Spaces
+from slm_lab.types import MASK, ActionKind, Array, Obs, Shape, Spaces
 
-MASK = "action_mask"
 FLOAT = np.dtype(np.float32)
 FLAT = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple)  # one float vector
 
@@ -134,4 +133,4 @@ def spaces_of(observation: Space[Any], action: Space[Any], num_envs: int) -> Spa
     """What an agent must know of an env with these spaces."""
     codec = ObsCodec(observation)
     kind, dim, nvec = action_size(action)
-    return Spaces(codec.shape, codec.dtype, kind, dim, num_envs, nvec)
+    return Spaces(codec.shape, codec.dtype, kind, dim, num_envs, nvec, mask_size(action) if codec.masked else 0)

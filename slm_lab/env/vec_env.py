@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -31,6 +32,8 @@ class GymVecEnv:
         self.obs: Obs
         self.action_mask: Array | None
         self.obs, self.action_mask = engine.reset(np.arange(n))
+        if self.action_mask is not None:
+            self.spaces = replace(self.spaces, mask_size=self.action_mask.shape[1])
 
     def step(self, action: Array) -> Step:
         obs, reward, terminated, truncated, mask = self._engine.step(action)

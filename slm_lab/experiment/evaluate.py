@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slm_lab.agent import Agent
+from slm_lab.agent import Agent, Player
 from slm_lab.agent.algorithm.base import Key
 from slm_lab.env import make_env
 from slm_lab.lib.rng import Consumer, Rng, seed_of
@@ -27,10 +27,12 @@ def play(agent: Agent, env: VecEnv, episodes: int, rng: Rng | None) -> list[floa
     """Play a fixed share of the episodes in each env: counting the first to finish would favour short ones."""
     count = env.spaces.num_envs
     share = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
-    returns = list[float]()
+    returns, player = list[float](), Player(agent, count)
     while share.any():
-        step = env.step(agent.decide(env.obs, rng))
-        for index, total in zip(np.flatnonzero(step.terminated | step.truncated), step.returns, strict=True):
+        step = env.step(player(env.obs, env.action_mask, rng))
+        ended = step.terminated | step.truncated
+        player.ended(ended)
+        for index, total in zip(np.flatnonzero(ended), step.returns, strict=True):
             if share[index] > 0:
                 share[index] -= 1
                 returns.append(total)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slm_lab.agent import Agent, make_agent
+import numpy as np
+
+from slm_lab.agent import Agent, Player, make_agent
 from slm_lab.agent.plan import plan_agent
 from slm_lab.env import make_env
 from slm_lab.env.adapter import Adapter
@@ -81,9 +83,19 @@ class TrainedAgent:
         trained = find_trained(path)
         self.agent, self.spec = restore(trained)
         self.adapter = Adapter(self.spec.env)
+        self.player = Player(self.agent, 1)
         self.rng = Rng(0, 0, 0, Consumer.EVAL)
 
-    def act(self, obs: Any, deterministic: bool = True) -> Any:
-        """The action for one observation as the env gives it, ready for env.step."""
-        action = self.agent.decide(self.adapter.encode(obs), None if deterministic else self.rng)
+    def act(self, obs: Any, deterministic: bool = True, action_mask: Any = None) -> Any:
+        """The action for one observation as the env gives it, ready for env.step.
+
+        `action_mask` is what the env gives in `info`; one that is part of the observation is found there.
+        """
+        mask = self.adapter.mask(obs, action_mask)
+        action = self.player(self.adapter.encode(obs), mask, None if deterministic else self.rng)
+        self.player.ended(np.zeros(1, bool))
         return self.adapter.action(action)
+
+    def reset(self) -> None:
+        """Forget the episode so far: to be called at the start of each where the policy has a memory."""
+        self.player = Player(self.agent, 1)

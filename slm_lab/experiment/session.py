@@ -110,7 +110,7 @@ class Session:
 
     def step(self) -> None:
         """One vector step, and the update it may complete."""
-        seen = self.agent.see(self.env.obs)
+        seen = self.agent.see(self.env.obs, self.env.action_mask)
         workers = self.spec.workers  # schedules run over the frames of all of them
         act = self.agent.act(seen, self.clock.frame * workers)
         step = self.env.step(act.env_action)

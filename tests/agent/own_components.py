@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay
 from slm_lab.agent.net.base import Head, Net, NetSpec
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Int
-from slm_lab.types import Act, Array, Cadence, Lessons, Metrics, Obs, Shape, Spaces, Step
+from slm_lab.types import Act, Cadence, Lessons, Metrics, Obs, Shape, Spaces, Step
 
 
 class GreedySpec(PolicyGradientSpec):
@@ -34,17 +34,11 @@ class Greedy(Algorithm):
         super().__init__(key)
         self.spec = spec
         self.learner = ActorCriticLearner(spec, plan, spaces, key)
-        self.optim = self.learner.optim
+        self.actor, self.optim = self.learner.actor, self.learner.optim
         self.nets = nn.ModuleDict({"net": self.learner.net})
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.patience, unit)
-
-    def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        return self.learner.actor.act(obs, frame, rng)
-
-    def best(self, obs: Any) -> Array:
-        return self.learner.actor.best(obs)
 
     def update(self, memory: Lessons, frame: int) -> Metrics:
         batch = memory.sample().flat()
@@ -68,8 +62,8 @@ class LinearNet(Net):
         super().__init__(spec, nn.Identity(), in_shape[0], heads)
         self.scale = spec.scale
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        return super().forward(self.scale * x.float())
+    def encode(self, x: Tensor) -> Tensor:
+        return self.scale * x.float()
 
 
 class CountingSpec(MemorySpec):

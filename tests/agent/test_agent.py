@@ -81,11 +81,11 @@ def test_a_replay_holds_raw_observations_and_hands_them_out_by_the_latest_statis
 def test_only_what_is_acted_on_moves_the_statistics() -> None:
     session = session_of(**NORMALISED)
     assert session.agent.normalizer is not None
-    count = session.agent.normalizer.moments[""].count
+    count = session.agent.normalizer.moments["obs"].count
     session.step()
-    assert session.agent.normalizer.moments[""].count == pytest.approx(count + 4)
+    assert session.agent.normalizer.moments["obs"].count == pytest.approx(count + 4)
     session.agent.decide(session.env.obs)
-    assert session.agent.normalizer.moments[""].count == pytest.approx(count + 4)
+    assert session.agent.normalizer.moments["obs"].count == pytest.approx(count + 4)
 
 
 def test_without_normalising_observations_pass_as_they_are() -> None:
@@ -109,8 +109,8 @@ def test_deciding_is_repeatable_and_changes_nothing(name: str, env: str) -> None
     session.run()
     agent, obs = session.agent, session.env.obs
     before = copy.deepcopy(agent.state_dict())
-    best = [agent.decide(obs) for _ in range(2)]
-    sampled = [agent.decide(obs, Rng(seed, 0, 0, Consumer.EVAL)) for seed in (1, 1, 2, 3, 4, 5, 6, 7)]
+    best = [agent.decide(obs).env_action for _ in range(2)]
+    sampled = [agent.decide(obs, Rng(seed, 0, 0, Consumer.EVAL)).env_action for seed in (1, 1, 2, 3, 4, 5, 6, 7)]
     assert equal(agent.state_dict(), before)
     assert np.array_equal(best[0], best[1])
     assert np.array_equal(sampled[0], sampled[1])
@@ -129,7 +129,9 @@ def test_nets_with_norms_train_in_a_single_env_and_decide_without_changing(name:
     session.run()
     assert session.clock.opt_step >= 3
     before = copy.deepcopy(session.agent.state_dict())
-    assert np.array_equal(session.agent.decide(session.env.obs), session.agent.decide(session.env.obs))
+    assert np.array_equal(
+        session.agent.decide(session.env.obs).env_action, session.agent.decide(session.env.obs).env_action
+    )
     assert equal(session.agent.state_dict(), before)
 
 
@@ -138,8 +140,8 @@ def test_evaluation_uses_the_end_of_every_schedule() -> None:
     keys = {"agent.algorithm.action_policy": "epsilon_greedy", "agent.algorithm.explore_var_spec": schedule}
     session = session_of(**keys)
     agent, obs = session.agent, np.tile(session.env.obs, (50, 1))  # type: ignore[arg-type]
-    best = agent.decide(obs)
-    assert np.array_equal(agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL)), best)  # epsilon 0
+    best = agent.decide(obs).env_action
+    assert np.array_equal(agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL)).env_action, best)  # epsilon 0
     assert not np.array_equal(agent.act(agent.see(obs), 0).env_action, best)  # epsilon 1
 
 
@@ -149,10 +151,10 @@ def test_a_policy_taken_out_acts_the_same_elsewhere_and_training_does_not_touch_
     session.run(until=320)
     agent, obs = session.agent, session.env.obs
     policy = agent.policy_state()
-    expected = agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL))
+    expected = agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL)).env_action
     session.run(until=640)
     other.agent.load_policy_state(policy)
-    assert np.array_equal(other.agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL)), expected)
+    assert np.array_equal(other.agent.decide(obs, Rng(1, 0, 0, Consumer.EVAL)).env_action, expected)
 
 
 @pytest.mark.parametrize(("name", "env"), RUNS)

@@ -33,7 +33,7 @@ def test_applying_it_learns_nothing() -> None:
     before = normalizer.state_dict()
     normalizer(np.array([[100.0]]))
     after = normalizer.state_dict()
-    assert all(np.array_equal(before[""][key], after[""][key]) for key in ("mean", "var", "count"))
+    assert all(np.array_equal(before["obs"][key], after["obs"][key]) for key in ("mean", "var", "count"))
 
 
 def test_outliers_are_clipped() -> None:

@@ -88,7 +88,7 @@ def test_actor_and_critic_are_built_from_their_own_keys(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, cls in ALGORITHMS.items() if cls.has_critic])
 def test_init_stds_reach_the_weights_of_both_heads(name: str, shared: bool) -> None:
     keys = {"agent.net.actor_init_std": 0.01, "agent.net.critic_init_std": 1.0, "agent.net.shared": shared}
-    heads = [head for net in nets_of(built(name, **keys)) for head in net.heads]
+    heads = [head for net in nets_of(built(name, **keys)) for head in net.net.heads]
     policy, *values = (head.weight.detach() for head in heads)
     torch.testing.assert_close(policy @ policy.T, 1e-4 * torch.eye(2))
     assert values
@@ -245,7 +245,7 @@ def test_own_algorithm_net_and_memory_run_by_name() -> None:
     assert isinstance(agent.memory, own_components.Counting)
     assert agent.memory.count == 40  # 160 frames of 4 envs
     assert session.clock.opt_step == 5
-    actor = agent.algorithm.learner.net.actor
+    actor = agent.algorithm.learner.net.actor.net
     assert isinstance(actor, own_components.LinearNet)
     assert actor.scale == 0.5
 

@@ -27,7 +27,8 @@ def specs_of(path: Path) -> list[Spec]:
     """Every spec of a file; placeholders get a value where there are any."""
     specs = list[Spec]()
     for name in spec_names(path):
-        for sets in ([], FILL, FILL[:1], FILL[1:], ["env=HalfCheetah-v5"]):
+        fill = ["env=ALE/Pong-v5", FILL[1]] if "atari" in path.name else FILL
+        for sets in ([], fill, fill[:1], fill[1:], ["env=HalfCheetah-v5"]):
             try:
                 specs.append(load(path, name, sets).spec)
                 break

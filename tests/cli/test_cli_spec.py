@@ -100,7 +100,9 @@ def known(path: Path, name: str) -> bool:
 
 def sets_for(path: Path, name: str) -> list[str]:
     """`-s` texts for the placeholders of one spec."""
-    fill = {"env": "Pendulum-v1" if "mujoco" in path.name else "CartPole-v1", "max_frame": "1e6"}
+    named = {"mujoco": "Pendulum-v1", "atari": "ALE/Pong-v5"}
+    env = next((env for family, env in named.items() if family in path.name), "CartPole-v1")
+    fill = {"env": env, "max_frame": "1e6"}
     try:
         load(path, name)
     except SpecError as error:

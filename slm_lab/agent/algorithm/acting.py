@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from slm_lab.agent.algorithm.policy import Policy, random_actions
+from slm_lab.agent.algorithm.policy import Policy, mask_of, random_actions
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.schema import Schedule
-from slm_lab.types import Act, Array, map_obs, rows_in
+from slm_lab.types import Act, map_obs, rows_in
 
-Forward = Callable[[Any], list[Tensor]]  # observations [N, ...] -> what an action distribution is made of
+Forward = Callable[[Any], tuple[list[Tensor], dict[str, Tensor]]]
+"""Observations [N, ...] -> what an action distribution is made of, and what nets remember from then on."""
 
 
 class NetActor:
@@ -28,34 +29,42 @@ class NetActor:
         policy: Policy,
         forward: Forward,
         device: torch.device,
+        hidden: Mapping[str, int],
         explore_var: Schedule | None = None,
         random_until: int = 0,
         stores_env: bool = False,
     ) -> None:
         self.policy, self.forward, self.device, self.explore_var = policy, forward, device, explore_var
-        self.random_until, self.stores_env = random_until, stores_env
+        self.hidden, self.random_until, self.stores_env = hidden, random_until, stores_env
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
         """Exploring actions for N observations."""
         with torch.inference_mode():
+            hidden = dict[str, Tensor]()
             if frame < self.random_until:
-                rows = rows_in(obs)
-                action = self.policy.from_env(random_actions(self.policy.spaces, rows, rng.torch))
+                drawn = random_actions(self.policy.spaces, rows_in(obs), rng.torch, mask_of(obs))
+                action = self.policy.from_env(drawn)
+                if self.hidden:
+                    hidden = self.forward(self._tensor(obs))[1]
             else:
-                outputs = self.forward(self._tensor(obs))
+                outputs, hidden = self.forward(self._tensor(obs))
                 if self.device.type != "cpu":
                     outputs = [output.cpu() for output in outputs]
-                action = self.policy.explore(outputs, self.explore_var(frame) if self.explore_var else 1.0, rng.torch)
+                explore_var = self.explore_var(frame) if self.explore_var else 1.0
+                action = self.policy.explore(outputs, explore_var, rng.torch, mask_of(obs))
             sent = self.policy.to_env(action).numpy()
-            stored = sent if self.stores_env else action.numpy()
-        return Act(sent, stored, {})
+            return Act(sent, sent if self.stores_env else action.numpy(), {}, _arrays(hidden))
 
-    def best(self, obs: Any) -> Array:
-        """The most likely actions, as the env gets them."""
+    def best(self, obs: Any) -> Act:
+        """The most likely actions."""
         with torch.inference_mode():
-            mode = self.policy.dist(*self.forward(self._tensor(obs))).mode()
-            sent: Array = self.policy.to_env(mode).cpu().numpy()
-        return sent
+            outputs, hidden = self.forward(self._tensor(obs))
+            mode = self.policy.dist(*outputs).mode().cpu()
+            return Act(self.policy.to_env(mode).numpy(), mode.numpy(), {}, _arrays(hidden))
 
     def _tensor(self, obs: Any) -> Any:
         return map_obs(lambda x: torch.from_numpy(x).to(self.device), obs)
+
+
+def _arrays(hidden: dict[str, Tensor]) -> dict[str, Any]:
+    return {entry: value.cpu().numpy() for entry, value in hidden.items()}

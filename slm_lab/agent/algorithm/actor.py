@@ -11,6 +11,7 @@ from torch import Tensor
 from slm_lab.agent.algorithm.acting import NetActor
 from slm_lab.agent.algorithm.base import AlgorithmSpec, Key, NetPlan, resolve_device
 from slm_lab.agent.algorithm.policy import Policy
+from slm_lab.agent.algorithm.stretches import cut, lesson
 from slm_lab.agent.net import make_net
 from slm_lab.agent.net.modes import Modes
 from slm_lab.agent.net.optim import Group, Optim
@@ -18,7 +19,7 @@ from slm_lab.agent.net.policy_value import PolicyValueNet
 from slm_lab.lib.distribution import Argmax, Distribution
 from slm_lab.lib.errors import SpecError
 from slm_lab.lib.rng import Consumer, seed_of
-from slm_lab.types import Array, Spaces, map_obs, rows_in
+from slm_lab.types import Array, Batch, Spaces, map_obs, rows_in
 
 CHUNK = 8192  # rows of a forward pass without gradient: bounds memory on images
 
@@ -37,7 +38,7 @@ class ActorCriticLearner:
             torch.manual_seed(seed_of(*key, Consumer.INIT))
             self.net = PolicyValueNet(
                 make_net,
-                spaces.obs_shape,  # type: ignore[arg-type]
+                spaces.obs_shape,
                 self.policy.out_dims(own_log_std),
                 spaces.action_dim if own_log_std else None,
                 plan.actor,
@@ -46,7 +47,8 @@ class ActorCriticLearner:
         self.training = Modes(self.net).training
         self.optim = Optim(self._groups(plan))
         self.separate = self.net.critic is not None
-        self.actor = NetActor(self.policy, self.net.policy, self.device, spec.explore_var_spec)
+        self.length = plan.stretch.length if plan.stretch else None  # of the sequences that recurrent nets learn from
+        self.actor = NetActor(self.policy, self.net.step, self.device, self.net.hidden, spec.explore_var_spec)
 
     @staticmethod
     def _notes(plan: NetPlan, own_log_std: bool) -> list[str]:
@@ -63,6 +65,10 @@ class ActorCriticLearner:
 
     def dist(self, outputs: list[Tensor]) -> Distribution:
         return self.policy.dist(*outputs)
+
+    def whole(self, flat: Batch, ended: Tensor) -> Batch:
+        """A whole rollout in one batch: as rows, or as stretches where nets are recurrent; ended [T, N]."""
+        return flat if self.length is None else lesson(flat, cut(ended, self.length))
 
     def values(self, obs: Any) -> Array:
         """V of rows [B, ...] without gradient, numpy [B]."""

@@ -77,7 +77,7 @@ class ActorCritic(Algorithm):
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
         rollout = memory.sample().to(learner.device)
-        batch = self._with_targets(rollout, rollout.flat())
+        batch = learner.whole(self._with_targets(rollout, rollout.flat()), rollout.ended)
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
         with learner.training():

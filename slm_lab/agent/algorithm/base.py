@@ -13,10 +13,11 @@ from torch import nn
 
 from slm_lab.agent.net.base import NetSpec
 from slm_lab.agent.net.optim import Optim
+from slm_lab.agent.net.recurrent import RecurrentNetSpec
 from slm_lab.lib.rng import Consumer, Rng
 from slm_lab.spec.parse import Float, Model
 from slm_lab.spec.schema import Schedule
-from slm_lab.types import Act, ActionKind, Array, Cadence, Lessons, Metrics, Shape, State
+from slm_lab.types import Act, ActionKind, Cadence, Lessons, Metrics, Shape, State, Stretch
 
 TARGET_KEYS = dict.fromkeys(("update_type", "update_frequency", "polyak_coef"), "there is no target net")
 """Net keys that mean nothing to an algorithm without a target net."""
@@ -54,12 +55,20 @@ class NetPlan:
     actor: NetSpec
     critic: NetSpec | None = None
 
+    @property
+    def stretch(self) -> Stretch | None:
+        """How much of an episode nets with a memory learn from at a time; None where there are none."""
+        specs = [spec for spec in (self.actor, self.critic) if isinstance(spec, RecurrentNetSpec)]
+        return specs[0].stretch if specs else None
+
 
 class Actor(Protocol):
     """What decides: the part of an algorithm that acting needs."""
 
+    hidden: Mapping[str, int]  # sizes of what its nets remember, by entry of the observation
+
     def act(self, obs: Any, frame: int, rng: Rng) -> Act: ...
-    def best(self, obs: Any) -> Array: ...
+    def best(self, obs: Any) -> Act: ...
 
 
 class Algorithm(ABC):
@@ -72,6 +81,7 @@ class Algorithm(ABC):
     imitates: ClassVar[bool] = False  # does its memory section name a replay memory beside the on-policy one?
     has_critic: ClassVar[bool] = False
     takes_critic_net: ClassVar[bool] = False  # may `agent.critic_net` describe its critics?
+    remembers: ClassVar[bool] = True  # can its nets have a memory of the episode?
     unused_net_keys: ClassVar[Mapping[str, str]] = {}
     extra: ClassVar[Mapping[str, Shape]] = {}  # what act() adds to the memory, beside the action
     logs: ClassVar[tuple[str, ...]] = ()  # metrics that are columns of the table
@@ -97,8 +107,8 @@ class Algorithm(ABC):
         """Actions for N observations, exploring."""
         return self.actor.act(obs, frame, rng)
 
-    def best(self, obs: Any) -> Array:
-        """The most likely actions for N observations, as the env gets them."""
+    def best(self, obs: Any) -> Act:
+        """The most likely actions for N observations."""
         return self.actor.best(obs)
 
     @abstractmethod

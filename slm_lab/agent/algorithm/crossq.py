@@ -27,6 +27,7 @@ class CrossQ(Algorithm):
     takes_critic_net = True
     unused_net_keys = SEPARATE | TARGET_KEYS
     logs = ("alpha", "entropy")
+    remembers = False
 
     def __init__(self, spec: SoftSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)

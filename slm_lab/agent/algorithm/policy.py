@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from slm_lab.lib import distribution as D
 from slm_lab.lib.errors import lookup
-from slm_lab.types import ActionKind, Spaces
+from slm_lab.types import MASK, ActionKind, Spaces
 
 Build = Callable[..., D.Distribution]
 
@@ -58,25 +59,41 @@ class Policy:
             return [self.spaces.action_dim] * (1 if own_log_std and self.gaussian else 2)
         return [sum(self.spaces.nvec)] if self.spaces.action_kind == "multi_discrete" else [self.spaces.action_dim]
 
-    def explore(self, outputs: Sequence[Tensor], explore_var: float, rng: Generator) -> Tensor:
-        """Actions [N, ...] for training, by the exploration rule."""
+    def explore(
+        self, outputs: Sequence[Tensor], explore_var: float, rng: Generator, mask: Tensor | None = None
+    ) -> Tensor:
+        """Actions [N, ...] for training, by the exploration rule; random ones out of those that `mask` allows."""
         if self.rule == "default":
             return self.dist(*outputs).sample(rng)
         rows = len(outputs[0])
         if self.rule == "random":
-            return self.from_env(random_actions(self.spaces, rows, rng))
+            return self.from_env(random_actions(self.spaces, rows, rng, mask))
         if self.rule == "boltzmann":
             return self.dist(outputs[0] / explore_var, *outputs[1:]).sample(rng)
-        greedy, random = self.dist(*outputs).mode(), self.from_env(random_actions(self.spaces, rows, rng))
+        greedy, random = self.dist(*outputs).mode(), self.from_env(random_actions(self.spaces, rows, rng, mask))
         coin = torch.rand(rows, generator=rng) < explore_var  # one coin per env
         return torch.where(coin.view(-1, *[1] * (greedy.dim() - 1)), random, greedy)
 
 
-def random_actions(spaces: Spaces, rows: int, rng: Generator) -> Tensor:
-    """Uniform actions [rows, ...] in the space a policy acts in; continuous ones in [-1, 1]."""
+def mask_of(obs: Any) -> Tensor | None:
+    """The allowed actions in observations as numpy arrays, where they say which."""
+    return torch.from_numpy(obs[MASK]) if isinstance(obs, dict) and MASK in obs else None
+
+
+def random_actions(spaces: Spaces, rows: int, rng: Generator, mask: Tensor | None = None) -> Tensor:
+    """Uniform actions [rows, ...] in the space a policy acts in, continuous ones in [-1, 1]; those `mask` allows."""
     if spaces.action_kind == "discrete":
+        if mask is not None:
+            return _any_of(mask, rng)
         return torch.randint(spaces.action_dim, (rows,), generator=rng)
     if spaces.action_kind == "multi_discrete":
+        if mask is not None:
+            return torch.stack([_any_of(part, rng) for part in torch.split(mask, list(spaces.nvec), -1)], -1)
         return torch.stack([torch.randint(n, (rows,), generator=rng) for n in spaces.nvec], -1)
     uniform = torch.rand(rows, spaces.action_dim, generator=rng)
     return uniform.round() if spaces.action_kind == "multi_binary" else 2 * uniform - 1
+
+
+def _any_of(mask: Tensor, rng: Generator) -> Tensor:
+    """One of the allowed actions of each row [N, n], all alike."""
+    return torch.rand(mask.shape, generator=rng).masked_fill_(~mask, -1.0).argmax(-1)

@@ -23,6 +23,7 @@ from slm_lab.agent.algorithm.losses import (
     symlog,
 )
 from slm_lab.agent.algorithm.returns import gae
+from slm_lab.agent.algorithm.stretches import cut, lesson
 from slm_lab.agent.net.optim import make_loss
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import Float, Int
@@ -45,7 +46,11 @@ class PPOSpec(PolicyGradientSpec):
         ge=1, description="vector steps of a rollout: batch = time_horizon * num_envs; episodes with OnPolicyReplay"
     )
     num_unrolls: Int = Field(1, ge=1, description="rollouts of time_horizon collected for one update")
-    minibatch_size: Int = Field(4, ge=1, description="rows of a gradient step; the last of an epoch may be smaller")
+    minibatch_size: Int = Field(
+        4,
+        ge=1,
+        description="rows of a gradient step, of whole sequences where nets are recurrent; the last may be fewer",
+    )
     training_epoch: Int = Field(ge=1, description="passes over the batch")
     critic_training_epoch: Int | None = Field(
         None, ge=1, description="passes of the value loss, where not training_epoch"
@@ -107,7 +112,7 @@ class PPO(Algorithm):
                 batch = self._with_targets(rollout, flat)
             on = (epoch < spec.training_epoch, epoch < critic_epochs)
             with learner.training():
-                for minibatch in self._minibatches(batch):
+                for minibatch in self._minibatches(batch, rollout.ended):
                     terms, entropy = self._loss(minibatch, clip_eps, entropy_coef, *on)
                     losses.append(learner.optim.step(terms, learner.steps_for(*on)))
                     entropies.append(entropy)
@@ -142,12 +147,26 @@ class PPO(Algorithm):
             flat_adv = standardize(flat_adv)
         return flat.with_extra(adv=flat_adv, v_target=target, value=old_value)
 
-    def _minibatches(self, batch: Batch) -> Iterator[Batch]:
+    def _minibatches(self, batch: Batch, ended: Tensor) -> Iterator[Batch]:
         """Disjoint minibatches of one epoch: views of one gathered batch, which costs less than a gather each."""
-        index = torch.randperm(len(batch), generator=self.rng.torch).to(batch.reward.device)
+        size, length = self.spec.minibatch_size, self.learner.length
+        if length is not None:
+            yield from self._stretches(batch, ended, length, max(1, size // length))
+            return
+        index = self._shuffled(len(batch)).to(batch.reward.device)
         shuffled = batch.map(lambda x: x.index_select(0, index))
-        for start in range(0, len(batch), self.spec.minibatch_size):
-            yield shuffled.rows(start, start + self.spec.minibatch_size)
+        for start in range(0, len(batch), size):
+            yield shuffled.rows(start, start + size)
+
+    def _stretches(self, batch: Batch, ended: Tensor, length: int, size: int) -> Iterator[Batch]:
+        """Disjoint minibatches of `size` stretches each."""
+        cuts = cut(ended, length)
+        order = self._shuffled(cuts.count).to(ended.device)
+        for start in range(0, len(order), size):
+            yield lesson(batch, cuts, order[start : start + size])
+
+    def _shuffled(self, count: int) -> Tensor:
+        return torch.randperm(count, generator=self.rng.torch)
 
     def _loss(
         self, mb: Batch, clip_eps: float, entropy_coef: float, policy: bool, value: bool

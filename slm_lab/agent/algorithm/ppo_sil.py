@@ -22,6 +22,7 @@ class PPOSIL(Algorithm):
     has_critic = True
     unused_net_keys = TARGET_KEYS
     logs = PPO.logs
+    remembers = False
 
     def __init__(self, spec: PPOSILSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)

@@ -13,7 +13,7 @@ from torch import Tensor
 from slm_lab.agent.algorithm.base import AlgorithmSpec
 from slm_lab.agent.algorithm.losses import mean_loss, taken, td_target, weighted_mean
 from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
-from slm_lab.agent.net.base import Net
+from slm_lab.agent.net.obs_net import ObsNet
 from slm_lab.agent.net.target import Target
 from slm_lab.spec.parse import Float, Int
 from slm_lab.types import Batch, Lessons, Metrics
@@ -55,7 +55,7 @@ def learn(
     spec: QLearningSpec,
     learner: ValueLearner,
     next_value: NextValue,
-    target: Target[Net] | None,
+    target: Target[ObsNet] | None,
     memory: Lessons,
     frame: int,
 ) -> Metrics:

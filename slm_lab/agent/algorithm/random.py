@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
 
 from slm_lab.agent.algorithm.base import Algorithm, AlgorithmSpec, Key, NetPlan
-from slm_lab.agent.algorithm.policy import random_actions
+from slm_lab.agent.algorithm.policy import mask_of, random_actions
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import Act, Array, Cadence, Lessons, Metrics, Spaces, rows_in
+from slm_lab.types import Act, Cadence, Lessons, Metrics, Spaces, rows_in
 
 
 class RandomSpec(AlgorithmSpec):
@@ -29,14 +30,14 @@ class RandomActor:
 
     def __init__(self, spaces: Spaces, rng: Rng) -> None:
         self.spaces, self.rng = spaces, rng
+        self.hidden: Mapping[str, int] = {}
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        rows = rows_in(obs)
-        action = random_actions(self.spaces, rows, rng.torch).numpy()
+        action = random_actions(self.spaces, rows_in(obs), rng.torch, mask_of(obs)).numpy()
         return Act(action, action, {})
 
-    def best(self, obs: Any) -> Array:
-        return self.act(obs, 0, self.rng).env_action
+    def best(self, obs: Any) -> Act:
+        return self.act(obs, 0, self.rng)
 
 
 class Random(Algorithm):

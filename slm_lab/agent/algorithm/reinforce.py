@@ -54,17 +54,17 @@ class Reinforce(Algorithm):
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
         rollout = memory.sample().to(learner.device)
-        batch = rollout.flat()
         returns = episode_returns(rollout.reward.cpu().numpy(), rollout.ended.cpu().numpy(), spec.gamma)
         adv = torch.from_numpy(returns.astype(np.float32)).flatten().to(learner.device)
         if spec.center_return:
             adv = adv - adv.mean()
+        batch = learner.whole(rollout.flat().with_extra(adv=standardize(adv)), rollout.ended)
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
         with learner.training():
             dist = learner.dist(learner.net.policy(batch.obs))
             entropy = dist.entropy(self.rng.torch).mean()
-            terms = {"policy": spec.policy_loss_coef * policy_gradient(dist.log_prob(batch.action), standardize(adv))}
+            terms = {"policy": spec.policy_loss_coef * policy_gradient(dist.log_prob(batch.action), batch.extra["adv"])}
             if entropy_coef:
                 terms["entropy"] = -entropy_coef * entropy
             loss = learner.optim.step(terms)

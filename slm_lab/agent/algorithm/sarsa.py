@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, AlgorithmSpec, Key, NetPlan
 from slm_lab.agent.algorithm.joined import joined
 from slm_lab.agent.algorithm.losses import taken, td_target
+from slm_lab.agent.algorithm.stretches import cut, lesson
 from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces, State
+from slm_lab.types import MASK, Batch, Cadence, Lessons, Metrics, Spaces, State
 
 
 class SARSASpec(AlgorithmSpec):
@@ -39,6 +40,7 @@ class SARSA(Algorithm):
         self.learner = ValueLearner(spec, plan.actor, spaces, key)
         self.actor, self.optim, self.notes = self.learner.actor, self.learner.optim, self.learner.notes
         self.nets = nn.ModuleDict({"net": self.learner.net})
+        self.length = plan.stretch.length if plan.stretch else None  # of the sequences that a recurrent net learns from
         self.held: Batch | None = None  # the last row of the rollout before, [1, N]
 
     @classmethod
@@ -59,10 +61,13 @@ class SARSA(Algorithm):
         if len(rollout) == 1:  # the very first row: nothing follows it yet
             return {"loss": math.nan, "opt_steps": 0, **metrics}
         learner.optim.set_lr(frame)
-        batch, target = rollout.rows(0, len(rollout) - 1).flat(), self.targets(rollout, frame).flatten()
+        before = rollout.rows(0, len(rollout) - 1)
+        batch = before.flat().with_extra(target=self.targets(rollout, frame).flatten())
+        if self.length is not None:
+            batch = lesson(batch, cut(before.ended, self.length))
         with learner.training():
             value = taken(learner.net(batch.obs)[0], batch.action)
-        loss = learner.optim.step({"value": learner.loss(value, target)})
+        loss = learner.optim.step({"value": learner.loss(value, batch.extra["target"])})
         return {"loss": loss, "opt_steps": 1, **metrics}
 
     @torch.no_grad()
@@ -79,7 +84,8 @@ class SARSA(Algorithm):
         cut = flat.truncated & ~flat.terminated
         if cut.any():
             explore_var = self.spec.explore_var_spec(frame) if self.spec.explore_var_spec else 1.0
-            would = self.learner.policy.explore([q.cpu()], explore_var, self.rng.torch).to(q.device)
+            mask = flat.next_obs[MASK].cpu() if isinstance(flat.next_obs, dict) and MASK in flat.next_obs else None
+            would = self.learner.policy.explore([q.cpu()], explore_var, self.rng.torch, mask).to(q.device)
             follow = torch.where(cut, would, follow)
         target = td_target(flat.reward, flat.terminated, taken(q, follow), self.spec.gamma)
         return target.view_as(before.reward)

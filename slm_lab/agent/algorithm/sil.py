@@ -22,6 +22,7 @@ class SIL(Algorithm):
     has_critic = True
     unused_net_keys = TARGET_KEYS
     logs = ActorCritic.logs
+    remembers = False
 
     def __init__(self, spec: SILSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)

@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from slm_lab.agent.algorithm.acting import NetActor
 from slm_lab.agent.algorithm.base import AlgorithmSpec, NetPlan
 from slm_lab.agent.algorithm.losses import taken
 from slm_lab.agent.algorithm.policy import Policy
@@ -102,7 +101,7 @@ class SoftPolicy(nn.Module):
             reason = f"allowed: default, {allowed}, which are the same here"
             raise SpecError(f"agent.algorithm.action_pdtype: got {spec.action_pdtype!r}; {reason}.")
         heads = [Head(dim, net.actor_init_std if i == 0 else None) for i, dim in enumerate(self.policy.out_dims(False))]
-        self.net = make_net(net, spaces.obs_shape, heads)  # type: ignore[arg-type]
+        self.net = make_net(net, spaces.obs_shape, heads, "actor", acts=True)
 
     def _pdtype(self, name: str | None) -> str | None:
         """Continuous actions are always squashed. A relaxed sample would only be a noisy form of the exact mean."""
@@ -119,17 +118,6 @@ class SoftPolicy(nn.Module):
         raw = dist.sample(rng)
         return Choice(raw.tanh(), None, dist.log_prob(raw))
 
-    def actor(self, device: torch.device, spec: SoftSpec) -> NetActor:
-        """What acts: at random until the first update."""
-        return NetActor(
-            self.policy,
-            self.net,
-            device,
-            spec.explore_var_spec,
-            random_until=spec.training_start_step or 0,
-            stores_env=True,
-        )
-
 
 class TwinCritic(nn.Module):
     """Two nets of action values: of state and action together where actions are continuous, else of every action."""
@@ -138,8 +126,8 @@ class TwinCritic(nn.Module):
         super().__init__()
         self.discrete = spaces.action_kind == "discrete"
         out, side = (spaces.action_dim, 0) if self.discrete else (1, spaces.action_dim)
-        self.q1 = make_net(net, spaces.obs_shape, [Head(out, net.critic_init_std)], side)  # type: ignore[arg-type]
-        self.q2 = make_net(net, spaces.obs_shape, [Head(out, net.critic_init_std)], side)  # type: ignore[arg-type]
+        self.q1 = make_net(net, spaces.obs_shape, [Head(out, net.critic_init_std)], "q1", side)
+        self.q2 = make_net(net, spaces.obs_shape, [Head(out, net.critic_init_std)], "q2", side)
         if spec.spectral_norm:
             bound_slope(self.q1)
             bound_slope(self.q2)
@@ -150,6 +138,15 @@ class TwinCritic(nn.Module):
             return self.q1(obs)[0], self.q2(obs)[0]
         return self.q1(obs, action)[0].squeeze(-1), self.q2(obs, action)[0].squeeze(-1)
 
+    @property
+    def hidden(self) -> dict[str, int]:
+        """Sizes of what the nets remember, by entry of the observation."""
+        return self.q1.hidden | self.q2.hidden
+
+    def remember(self, obs: Any) -> dict[str, Tensor]:
+        """What the nets remember after these observations, whatever is done then."""
+        return self.q1.step(obs)[1] | self.q2.step(obs)[1]
+
     def of(self, q: Tensor, action: Tensor) -> Tensor:
         """Values [B] of stored actions out of what `forward` gave."""
         return taken(q, action) if self.discrete else q
@@ -157,6 +154,12 @@ class TwinCritic(nn.Module):
     def agreed(self, q1: Tensor, q2: Tensor) -> Tensor:
         """One value of two: the lower where actions are continuous, the mean where discrete."""
         return 0.5 * (q1 + q2) if self.discrete else torch.min(q1, q2)
+
+
+def decide(policy: SoftPolicy, critics: TwinCritic, obs: Any) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """What a policy's distribution is made of, and what its net and the critics remember after these observations."""
+    outputs, hidden = policy.net.step(obs)
+    return outputs, hidden | critics.remember(obs) if critics.hidden else hidden
 
 
 def bound_slope(net: nn.Module) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.algorithm.acting import NetActor
 from slm_lab.agent.algorithm.base import Key, NetPlan, resolve_device
 from slm_lab.agent.algorithm.losses import mean_loss, symlog, td_target, weighted_mean
 from slm_lab.agent.algorithm.soft import (
@@ -19,6 +21,7 @@ from slm_lab.agent.algorithm.soft import (
     SoftSpec,
     Temperature,
     TwinCritic,
+    decide,
     soft_groups,
     soft_notes,
 )
@@ -67,7 +70,15 @@ class SoftLearner(nn.Module):
         self.policy_mode, self.critic_mode = Modes(self.policy), Modes(self.critics)
         self.optim: Optim = Optim(soft_groups(self.policy, self.critics, self.temperature, plan))
         self.value_loss = make_loss(critic.loss_spec, "none")
-        self.actor = self.policy.actor(self.device, spec)
+        self.actor = NetActor(
+            self.policy.policy,
+            partial(decide, self.policy, self.critics),
+            self.device,
+            self.policy.net.hidden | self.critics.hidden,
+            spec.explore_var_spec,
+            random_until=spec.training_start_step or 0,
+            stores_env=True,
+        )
         self.notes = soft_notes(spec, spaces)
 
     def update(self, values: Values, target: Target[TwinCritic] | None, memory: Lessons, frame: int) -> Metrics:

@@ -27,13 +27,14 @@ class ValueLearner:
         self.policy = Policy(spaces, spec.action_pdtype, spec.action_policy)
         with torch.random.fork_rng():
             torch.manual_seed(seed_of(*key, Consumer.INIT))
-            self.net = make_net(net, spaces.obs_shape, [Head(spaces.action_dim)]).to(self.device)  # type: ignore[arg-type]
+            self.net = make_net(net, spaces.obs_shape, [Head(spaces.action_dim)], "value", acts=True)
+            self.net.to(self.device)
         self.training = Modes(self.net).training
         self.optim = Optim(
             [Group("net", list(self.net.parameters()), net.optim_spec, net.lr_scheduler_spec, net.clip_grad_val)]
         )
         self.row_loss, self.loss = make_loss(net.loss_spec, "none"), make_loss(net.loss_spec)
-        self.actor = NetActor(self.policy, self.net, self.device, spec.explore_var_spec)
+        self.actor = NetActor(self.policy, self.net.step, self.device, self.net.hidden, spec.explore_var_spec)
         self.notes = list[str]()
         if spec.action_policy == "boltzmann" and self.policy.dist is Argmax:
             self.notes.append(

@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slm_lab.agent.net.base import Head, Net, NetSpec
+from slm_lab.agent.net.conv import ConvNet, DuelingConvNet
 from slm_lab.agent.net.dueling import DuelingMLPNet
+from slm_lab.agent.net.entries import make_encoders
+from slm_lab.agent.net.hydra import HydraMLPNet
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.obs_net import ObsNet
+from slm_lab.agent.net.recurrent import RecurrentNet
+from slm_lab.agent.net.torcharc import TorchArcNet
 from slm_lab.lib.plugin import component
-from slm_lab.types import Shape
+from slm_lab.types import MASK, ObsShape
 
-NETS: Mapping[str, type[Net]] = {"MLPNet": MLPNet, "DuelingMLPNet": DuelingMLPNet}
+NETS: Mapping[str, type[Net]] = {
+    "MLPNet": MLPNet,
+    "ConvNet": ConvNet,
+    "DuelingConvNet": DuelingConvNet,
+    "DuelingMLPNet": DuelingMLPNet,
+    "HydraMLPNet": HydraMLPNet,
+    "RecurrentNet": RecurrentNet,
+    "TorchArcNet": TorchArcNet,
+}
+
+IMAGE_DIMS = 3  # channels, height, width
 
 
 def net_class(name: object, path: str) -> type[Net]:
@@ -18,6 +34,23 @@ def net_class(name: object, path: str) -> type[Net]:
     return component(NETS, name, path, "net", Net)
 
 
-def make_net(spec: NetSpec, in_shape: Shape, heads: Sequence[Head], side: int = 0) -> Net:
-    """The net of a parsed spec; `side` more numbers join the encoded observation, e.g. an action to be valued."""
-    return net_class(spec.type, "agent.net.type")(spec, in_shape, heads, side)  # type: ignore[arg-type]
+def make_net(
+    spec: NetSpec, obs_shape: ObsShape, heads: Sequence[Head], name: str = "net", side: int = 0, acts: bool = False
+) -> ObsNet:
+    """The net of a parsed spec for what an env shows.
+
+    `name` tells what it remembers from what other nets do; `side` more numbers join the encoded observation, e.g. an
+    action to be valued; with `acts` the first head is of actions.
+    """
+    cls, joined = net_class(spec.type, "agent.net.type"), (side,) if side else ()
+    shapes = dict(obs_shape) if isinstance(obs_shape, Mapping) else {"obs": obs_shape}
+    shapes.pop(MASK, None)
+    bare = list(shapes) == ["obs"] and spec.encoders is None
+    if bare and not (issubclass(cls, RecurrentNet) and len(shapes["obs"]) == IMAGE_DIMS):
+        return ObsNet(cls(spec, shapes["obs"], heads, *joined), None, [], name, acts)  # type: ignore[arg-type]
+    if cls.takes_entries:
+        return ObsNet(cls(spec, shapes, heads, *joined), None, list(shapes), name, acts)  # type: ignore[arg-type]
+    images, trunk = cls.parts(spec)
+    encoders = make_encoders(spec, images, shapes, net_class)
+    net = net_class(trunk.type, "agent.net.type")(trunk, (encoders.size,), heads, *joined)  # type: ignore[arg-type]
+    return ObsNet(net, encoders, list(shapes), name, acts)

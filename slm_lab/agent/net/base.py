@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from slm_lab.lib.errors import SpecError, hint
+from slm_lab.lib.errors import hint
 from slm_lab.spec.parse import Float, Int, Model
 from slm_lab.spec.schema import LossSpec, LrSpec, OptimSpec
 from slm_lab.types import Shape
@@ -36,7 +36,9 @@ class NetSpec(Model):
 
     inert: ClassVar = {"cuda_id": "set at run time"}
 
-    type: str = Field(description="MLPNet, DuelingMLPNet, or `module:Class` of your own")
+    type: str = Field(
+        description="MLPNet, ConvNet, DuelingMLPNet, DuelingConvNet, HydraMLPNet, or `module:Class` of your own"
+    )
     shared: bool = Field(False, description="policy and value share one net, optimiser and gradient clip")
     use_same_optim: bool = Field(False, description="the critic takes the actor's optimiser settings")
     hid_layers_activation: str = Field("relu", description="torch.nn activation by name, any case")
@@ -67,6 +69,9 @@ class NetSpec(Model):
     update_frequency: Float = Field(1, gt=0, description="frames between replacements of a target net")
     polyak_coef: Float = Field(0.0, ge=0, le=1, description="weight of the new parameters in a target net")
     gpu: bool | Literal["auto"] | Int | None = Field("auto", description="auto: a GPU where there is one; false: never")
+    encoders: dict[str, dict[str, Any]] | None = Field(
+        None, description="a net for each named entry of the observation, whose outputs are joined; see docs on nets"
+    )
 
     @field_validator("hid_layers_activation")
     @classmethod
@@ -116,10 +121,11 @@ class Net(nn.Module):
     """
 
     Spec: ClassVar[type[NetSpec]]
+    takes_entries: ClassVar[bool] = False  # does it take a dict of arrays, or one array that encoders made of them?
 
     def __init__(self, spec: NetSpec, body: nn.Module, features: int, heads: Sequence[Head]) -> None:
         super().__init__()
-        self.body = body
+        self.body, self.size = body, features
         self.heads = nn.ModuleList(self._head(spec, features, head, i) for i, head in enumerate(heads))
         initialise(self, spec)
         for module, head in zip(self.heads, heads, strict=True):
@@ -128,6 +134,11 @@ class Net(nn.Module):
                 assert isinstance(linear, nn.Linear)
                 nn.init.orthogonal_(linear.weight, head.gain)
                 nn.init.zeros_(linear.bias)
+
+    @classmethod
+    def parts(cls, spec: Any) -> tuple[NetSpec | None, NetSpec]:
+        """Where an observation has several entries: the net for images, if it has layers for them, and the rest."""
+        return None, spec
 
     @staticmethod
     def _head(spec: NetSpec, features: int, head: Head, index: int) -> nn.Module:
@@ -140,9 +151,14 @@ class Net(nn.Module):
         """What the body takes, [B, size]: of a flat observation, itself."""
         return x.float()
 
-    def forward(self, x: Tensor, side: Tensor | None = None) -> list[Tensor]:
+    def features(self, x: Tensor, side: Tensor | None = None) -> Tensor:
+        """What the heads take, [B, self.size]."""
         encoded = self.encode(x)
-        features = self.body.forward(encoded if side is None else torch.cat([encoded, side], -1))
+        features: Tensor = self.body.forward(encoded if side is None else torch.cat([encoded, side], -1))
+        return features
+
+    def forward(self, x: Tensor, side: Tensor | None = None) -> list[Tensor]:
+        features = self.features(x, side)
         return [head.forward(features) for head in self.heads]
 
 
@@ -174,8 +190,6 @@ def _gain(name: str) -> float:
         return SQRT_2
 
 
-def flat_size(shape: Shape | dict[str, Shape], net: str) -> int:
+def flat_size(shape: Shape) -> int:
     """Number of inputs of a net that takes one flat vector."""
-    if isinstance(shape, dict):
-        raise SpecError(f"agent.net.type: {net} takes one observation array, the env gives entries {', '.join(shape)}.")
     return int(torch.Size(shape).numel())

@@ -65,7 +65,7 @@ class MLPNet(Net):
     Spec = MLPNetSpec
 
     def __init__(self, spec: MLPNetSpec, in_shape: Shape, heads: Sequence[Head], side: int = 0) -> None:
-        size, layers = flat_size(in_shape, type(self).__name__) + side, list[nn.Module]()
+        size, layers = flat_size(in_shape) + side, list[nn.Module]()
         renorm = None if spec.batch_renorm is None else spec.batch_renorm.model_dump()
         if renorm is not None:
             layers.append(BatchRenorm1d(size, **renorm))

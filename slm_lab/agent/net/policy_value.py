@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.net.base import Head, NetSpec
-from slm_lab.types import Shape
+from slm_lab.agent.net.obs_net import ObsNet
+from slm_lab.types import ObsShape
 
 
 class PolicyValueNet(nn.Module):
@@ -16,8 +18,8 @@ class PolicyValueNet(nn.Module):
 
     def __init__(
         self,
-        make: Any,  # (NetSpec, in_shape, heads) -> Net
-        in_shape: Shape,
+        make: Callable[..., ObsNet],  # (spec, obs_shape, heads, name, acts=...) -> its net
+        obs_shape: ObsShape,
         policy_dims: list[int],
         log_std_dim: int | None,
         actor: NetSpec,
@@ -30,8 +32,10 @@ class PolicyValueNet(nn.Module):
         self.shared = critic is not None and actor.shared
         if self.shared:
             heads.append(Head(1, actor.critic_init_std))
-        self.actor = make(actor, in_shape, heads)
-        self.critic = make(critic, in_shape, [Head(1, critic.critic_init_std)]) if critic and not self.shared else None
+        self.actor = make(actor, obs_shape, heads, "actor", acts=True)
+        self.critic: ObsNet | None = None
+        if critic is not None and not self.shared:
+            self.critic = make(critic, obs_shape, [Head(1, critic.critic_init_std)], "critic")
         self.log_std = (
             None if log_std_dim is None else nn.Parameter(torch.full((log_std_dim,), actor.log_std_init or 0.0))
         )
@@ -43,6 +47,18 @@ class PolicyValueNet(nn.Module):
     def policy(self, obs: Any) -> list[Tensor]:
         """What a distribution is made of."""
         return self._policy(self.actor(obs))
+
+    @property
+    def hidden(self) -> dict[str, int]:
+        """Sizes of what the nets remember, by entry of the observation."""
+        return self.actor.hidden | (self.critic.hidden if self.critic is not None else {})
+
+    def step(self, obs: Any) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """What a distribution is made of, and what the nets remember after these observations."""
+        outputs, hidden = self.actor.step(obs)
+        if self.critic is not None and self.critic.hidden:
+            hidden |= self.critic.step(obs)[1]
+        return self._policy(outputs), hidden
 
     def value(self, obs: Any) -> Tensor:
         """V(obs), [B]."""

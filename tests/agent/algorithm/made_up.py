@@ -144,11 +144,11 @@ def one_hot(states: Any) -> Tensor:
 def set_table(net: Any, *tables: list[list[float]]) -> None:
     """Make a net without hidden layers a table: a row for each output, a column for each input."""
     with torch.no_grad():
-        for head, table in zip(net.heads, tables, strict=True):
+        for head, table in zip(net.net.heads, tables, strict=True):
             head.weight.copy_(torch.tensor(table))
             head.bias.zero_()
 
 
 def table_of(net: Any) -> list[list[float]]:
-    rows: list[list[float]] = net.heads[0].weight.tolist()
+    rows: list[list[float]] = net.net.heads[0].weight.tolist()
     return rows

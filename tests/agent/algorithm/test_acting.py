@@ -19,11 +19,11 @@ CPU = torch.device("cpu")
 def actor(row: list[list[float]], kind: Any, pdtype: str, rule: str = "default", /, **keys: Any) -> NetActor:
     """Acts on the same outputs whatever it sees: one row for each head."""
 
-    def forward(obs: Any) -> list[Tensor]:
+    def forward(obs: Any) -> tuple[list[Tensor], dict[str, Tensor]]:
         rows = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
-        return [torch.tensor(head).expand(rows, -1) for head in row]
+        return [torch.tensor(head).expand(rows, -1) for head in row], {}
 
-    return NetActor(Policy(spaces(kind, len(row[0])), pdtype, rule), forward, CPU, **keys)
+    return NetActor(Policy(spaces(kind, len(row[0])), pdtype, rule), forward, CPU, {}, **keys)
 
 
 def seen(rows: int) -> Any:
@@ -80,12 +80,17 @@ def test_what_is_stored_is_what_was_sent_or_what_was_sampled() -> None:
 def test_dict_observations_are_acted_on_row_by_row(random_until: int) -> None:
     policy = actor([[0.0, 0.0]], "discrete", "Categorical", random_until=random_until)
     assert policy.act({"a": seen(5), "b": seen(5)}, 0, Rng(0)).action.shape == (5,)
-    assert policy.best({"a": seen(5), "b": seen(5)}).shape == (5,)
+    assert policy.best({"a": seen(5), "b": seen(5)}).env_action.shape == (5,)
 
 
 def test_the_best_action_is_the_most_likely_and_needs_no_chance() -> None:
-    assert actor([[0.0, 0.1, 0.0]], "discrete", "Categorical", random_until=100).best(seen(4)).tolist() == [1, 1, 1, 1]
-    assert np.allclose(actor([[0.5], [2.0]], "continuous", "NormalTanh").best(seen(2)), np.tanh(0.5))
+    assert actor([[0.0, 0.1, 0.0]], "discrete", "Categorical", random_until=100).best(seen(4)).env_action.tolist() == [
+        1,
+        1,
+        1,
+        1,
+    ]
+    assert np.allclose(actor([[0.5], [2.0]], "continuous", "NormalTanh").best(seen(2)).env_action, np.tanh(0.5))
 
 
 def test_actions_are_those_of_the_stream_they_are_drawn_from() -> None:

@@ -96,9 +96,9 @@ def test_no_gradient_comes_from_what_follows() -> None:
     rows = Batch(
         one_hot([0]), torch.tensor([1]), torch.ones(1), one_hot([1]), torch.zeros(1).bool(), torch.ones(1).bool()
     )
-    before = learner.critics.q1.heads[0].weight.detach().clone()
+    before = learner.critics.q1.net.heads[0].weight.detach().clone()
     agent.algorithm.update(Given(rows), 4)
-    moved = (learner.critics.q1.heads[0].weight != before).tolist()
+    moved = (learner.critics.q1.net.heads[0].weight != before).tolist()
     assert moved == [[False, False, False], [True, False, False]]  # the action taken in state 0
 
 

@@ -54,7 +54,7 @@ def test_minibatches_of_an_epoch_are_disjoint_and_cover_every_row() -> None:
     assert agent.memory is not None
     flat = agent.memory.sample().flat()
     numbered = flat.with_extra(row=torch.arange(64))
-    first, second = ([mb.extra["row"] for mb in algorithm._minibatches(numbered)] for _ in range(2))
+    first, second = ([mb.extra["row"] for mb in algorithm._minibatches(numbered, numbered.ended)] for _ in range(2))
     assert [len(rows) for rows in first] == [24, 24, 16]
     assert sorted(torch.cat(first).tolist()) == list(range(64))
     assert torch.cat(first).tolist() != list(range(64))
@@ -70,7 +70,7 @@ def test_rows_of_a_minibatch_belong_together() -> None:
     rows = {
         tuple(obs.tolist()): (a.item(), r.item()) for obs, a, r in zip(flat.obs, flat.action, flat.reward, strict=True)
     }
-    for mb in algorithm_of(agent)._minibatches(flat):
+    for mb in algorithm_of(agent)._minibatches(flat, flat.ended):
         assert isinstance(mb.obs, torch.Tensor)
         for obs, a, r in zip(mb.obs, mb.action, mb.reward, strict=True):
             assert rows[tuple(obs.tolist())] == (a.item(), r.item())

@@ -38,9 +38,9 @@ def test_actions_fill_their_space(kind: str) -> None:
 def test_there_is_one_action_for_each_observation_asked_about(kind: str, rows: int) -> None:
     agent = make("Random", KINDS[kind])  # trained, so to speak, on 4 envs
     obs = np.zeros((rows, 3))
-    assert len(agent.decide(obs)) == rows
-    assert len(agent.decide(obs, Rng(0, 0, 0, Consumer.EVAL))) == rows
-    assert len(agent.decide({"a": obs, "b": obs})) == rows
+    assert len(agent.decide(obs).env_action) == rows
+    assert len(agent.decide(obs, Rng(0, 0, 0, Consumer.EVAL)).env_action) == rows
+    assert len(agent.decide({"a": obs, "b": obs}).env_action) == rows
 
 
 def test_nothing_is_stored_or_learnt() -> None:

@@ -51,7 +51,7 @@ def test_one_step_of_two_envs_by_hand(truncates: bool, center: bool) -> None:
     returns = torch.tensor([1 + 1.0, 2, 3 + 0.5 * 8.5, 8.5, 7, 4 + 4, 8])
     weight = (returns - returns.mean()) / returns.std(correction=0)
 
-    linear = learner_of(agent).net.actor.heads[0]
+    linear = learner_of(agent).net.actor.net.heads[0]
     w, b = linear.weight.detach().clone().requires_grad_(), linear.bias.detach().clone().requires_grad_()
     x = torch.from_numpy(np.stack([obs[row] for row in rows]))
     log_probs = (x @ w.T + b).log_softmax(-1)[torch.arange(7), torch.tensor([int(action[row]) for row in rows])]

@@ -76,7 +76,7 @@ def test_two_critics_agree_on_the_lower_value_or_on_the_mean(kind: Any, agreed: 
 
 def test_twin_critics_start_apart() -> None:
     critics = learner_of(make("SoftActorCritic")).critics
-    assert not torch.equal(critics.q1.heads[0].weight, critics.q2.heads[0].weight)
+    assert not torch.equal(critics.q1.net.heads[0].weight, critics.q2.net.heads[0].weight)
 
 
 # temperature ------------------------------------------------------------------------------------------------------
@@ -257,8 +257,8 @@ def test_actions_are_random_until_learning_starts_and_are_stored_as_sent(name: s
     agent = make(name, spaces("continuous", 2), **PLAIN, **{"agent.algorithm.training_start_step": 100})
     policy = learner_of(agent).policy.net
     with torch.no_grad():
-        policy.heads[0].bias.fill_(3.0)
-        policy.heads[1].bias.fill_(-5.0)
+        policy.net.heads[0].bias.fill_(3.0)
+        policy.net.heads[1].bias.fill_(-5.0)
     early, late = acts(agent, 99), acts(agent, 100)
     assert early.action.mean() == pytest.approx(0, abs=0.06)
     assert early.action.std() == pytest.approx(1 / math.sqrt(3), abs=0.03)

@@ -151,7 +151,7 @@ def test_a_discrete_policy_steps_towards_the_better_action_and_a_continuous_one_
     set_table(learner.critics.q2, [[0, 0, 0], [3, 0, 0]])
     learner._policy_step(batch(spaces()), 0)
     # -(p0 q0 + p1 q1) with q = 0, 2: slope of the logits p0 p1 (q0 - q1) = -.5 and .5, times .1
-    assert learner.policy.net.heads[0].weight[:, 0].tolist() == pytest.approx([-0.05, 0.05])
+    assert learner.policy.net.net.heads[0].weight[:, 0].tolist() == pytest.approx([-0.05, 0.05])
     agent = make("SoftActorCritic", BOX, **LINEAR, **keys)
     learner = learner_of(agent)
     set_table(learner.policy.net, [[0.0] * 3], [[-5.0] * 3])
@@ -159,7 +159,7 @@ def test_a_discrete_policy_steps_towards_the_better_action_and_a_continuous_one_
     set_table(learner.critics.q2, [[-9, 0, 0, 1]])  # critic, which is the lower, says a - 9
     learner._policy_step(batch(BOX), 0)
     # slope of tanh near 0 is 1
-    assert learner.policy.net.heads[0].weight[0, 0].item() == pytest.approx(0.1, abs=1e-3)
+    assert learner.policy.net.net.heads[0].weight[0, 0].item() == pytest.approx(0.1, abs=1e-3)
 
 
 def test_a_higher_alpha_holds_the_policy_nearer_to_even() -> None:
@@ -222,7 +222,7 @@ def test_target_critics_follow_every_critic_step_whatever_the_policy_delay() -> 
     for critic in (target.q1, target.q2):
         set_table(critic, [[0.0] * 3, [9.0, 0, 0]])
     agent.algorithm.update(Given(batch(spaces()).rows(1, 2)), 4)
-    assert target.q1.heads[0].weight[1].tolist() == [1 + 8 * 0.75**2, 0, 0]
+    assert target.q1.net.heads[0].weight[1].tolist() == [1 + 8 * 0.75**2, 0, 0]
 
 
 def test_target_critics_are_replaced_by_frames() -> None:
@@ -230,7 +230,7 @@ def test_target_critics_are_replaced_by_frames() -> None:
     learner, target, replaced = learner_of(agent), targets_of(agent), list[int]()
     for frame in range(4, 25, 4):
         agent.algorithm.update(Given(batch(spaces())), frame)
-        if torch.equal(target.q1.heads[0].weight, learner.critics.q1.heads[0].weight):
+        if torch.equal(target.q1.net.heads[0].weight, learner.critics.q1.net.heads[0].weight):
             replaced.append(frame)
     assert replaced == [12, 20]
 

@@ -98,7 +98,7 @@ def test_every_row_that_can_be_drawn_is_what_was_added(num_envs: int, max_size: 
         stream.feed(memory, 1)
         index = valid_slots(memory)
         kept = max_size // num_envs * num_envs  # whole vector steps
-        assert rows_of(memory._batch(index, None)) == stream.rows[-kept:]
+        assert rows_of(memory.rows_at(index)) == stream.rows[-kept:]
 
 
 @pytest.mark.parametrize("steps", [1, 5, 6, 7, 40])
@@ -123,9 +123,7 @@ def test_the_newest_row_knows_its_successor_before_the_next_one_is_added() -> No
     for _ in range(30):
         stream.feed(memory, 1)
         newest = valid_slots(memory)[-2:]
-        assert [row.next_obs for row in rows_of(memory._batch(newest, None))] == [
-            row.next_obs for row in stream.rows[-2:]
-        ]
+        assert [row.next_obs for row in rows_of(memory.rows_at(newest))] == [row.next_obs for row in stream.rows[-2:]]
 
 
 def test_images_stay_bytes_and_dicts_stay_dicts() -> None:
@@ -177,7 +175,7 @@ def test_room_for_the_ends_of_episodes_grows_with_their_share() -> None:
     stream.feed(memory, 390)
     assert memory.finals.rows == 400
     assert memory.ended == 390
-    assert rows_of(memory._batch(valid_slots(memory), None)) == stream.rows[-400:]
+    assert rows_of(memory.rows_at(valid_slots(memory))) == stream.rows[-400:]
 
 
 def test_more_envs_may_end_at_once_than_there_was_room_for() -> None:
@@ -185,7 +183,7 @@ def test_more_envs_may_end_at_once_than_there_was_room_for() -> None:
     assert memory.finals.rows < 50
     for _ in range(7):
         stream.feed(memory, 1)
-        assert rows_of(memory._batch(valid_slots(memory), None)) == stream.rows[-300:]
+        assert rows_of(memory.rows_at(valid_slots(memory))) == stream.rows[-300:]
 
 
 def test_fewer_rows_than_envs_still_make_one_vector_step() -> None:
@@ -252,7 +250,7 @@ def test_cer_takes_no_more_than_there_is() -> None:
 
 def errors(memory: PrioritizedReplay, error: list[float]) -> None:
     """Tell the memory how wrong the learner was about its rows, oldest first."""
-    batch = memory._batch(valid_slots(memory), None)
+    batch = memory.rows_at(valid_slots(memory))
     memory.feedback(batch, torch.tensor(error))
 
 
@@ -316,7 +314,7 @@ def test_neither_the_open_row_nor_one_that_is_gone_is_ever_drawn_by_priority(max
 def test_errors_told_too_late_do_not_bring_a_row_back() -> None:
     memory, stream = prioritized(max_size=4), Stream(1)
     stream.feed(memory, 4)
-    batch = memory._batch(valid_slots(memory), None)
+    batch = memory.rows_at(valid_slots(memory))
     stream.feed(memory, 1)  # the first row's slot is open now
     memory.feedback(batch, torch.tensor([100.0, 1, 1, 1]))
     drawn = {int(slot) for _ in range(50) for slot in memory.sample().extra["index"]}
@@ -359,4 +357,4 @@ def test_the_newest_row_of_a_memory_brought_back_has_its_successor() -> None:
     stream.feed(memory, 13)
     other.load_state_dict(memory.state_dict())
     newest = valid_slots(other)[-2:]
-    assert rows_of(other._batch(newest, None)) == stream.rows[-2:]
+    assert rows_of(other.rows_at(newest)) == stream.rows[-2:]

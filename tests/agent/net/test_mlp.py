@@ -49,12 +49,6 @@ def test_any_input_is_flattened_and_bytes_are_numbers() -> None:
         assert torch.equal(one, other)
 
 
-def test_dict_observations_are_refused_in_words() -> None:
-    spec = parse(MLPNetSpec, {"type": "MLPNet", "hid_layers": [5]}, "agent.net", [])
-    with pytest.raises(SpecError, match=r"agent\.net\.type: MLPNet takes one observation array.*image, speed"):
-        MLPNet(spec, {"image": (2,), "speed": (1,)}, [Head(1)])  # type: ignore[arg-type]
-
-
 def test_batch_norm_normalises_by_the_batch_while_training() -> None:
     norm = BatchNorm(2)
     rows = torch.tensor([[0.0, 10.0], [2.0, 30.0]])

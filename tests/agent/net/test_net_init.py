@@ -20,7 +20,7 @@ def net_spec(**keys: object) -> MLPNetSpec:
 def build(heads: list[Head], **keys: object) -> Net:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return make_net(net_spec(**keys), (8,), heads)
+        return make_net(net_spec(**keys), (8,), heads).net
 
 
 def linears(net: nn.Module) -> list[nn.Linear]:

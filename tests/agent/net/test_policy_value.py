@@ -47,7 +47,7 @@ def test_separate_nets_share_nothing_and_are_two_groups() -> None:
 def test_a_shared_net_is_one_group_and_its_value_moves_the_body() -> None:
     net = build([2], shared=True)
     assert list(net.groups()) == ["actor"]
-    body = next(net.actor.body.parameters())
+    body = next(net.actor.net.body.parameters())
     assert torch.autograd.grad(net.value(OBS).sum(), body)[0].abs().sum() > 0
 
 
@@ -67,8 +67,8 @@ def test_a_deviation_of_its_own_is_one_parameter_that_no_state_changes(dim: int,
 def test_only_the_mean_gets_the_small_gain_of_the_policy_and_the_value_gets_its_own() -> None:
     net = build([2, 2], actor_init_std=0.01, critic_init_std=1.0)
     assert net.critic is not None
-    mean, log_std = (head.weight.detach() for head in net.actor.heads)
-    value = net.critic.heads[0].weight.detach()
+    mean, log_std = (head.weight.detach() for head in net.actor.net.heads)
+    value = net.critic.net.heads[0].weight.detach()
     torch.testing.assert_close(mean @ mean.T, 1e-4 * torch.eye(2))
     assert log_std.norm() > 0.1
     torch.testing.assert_close(value @ value.T, torch.eye(1))
@@ -76,7 +76,7 @@ def test_only_the_mean_gets_the_small_gain_of_the_policy_and_the_value_gets_its_
 
 def test_heads_of_a_shared_net_have_their_own_gains() -> None:
     net = build([2], shared=True, actor_init_std=0.01, critic_init_std=1.0)
-    policy, value = (head.weight.detach() for head in net.actor.heads)
+    policy, value = (head.weight.detach() for head in net.actor.net.heads)
     torch.testing.assert_close(policy @ policy.T, 1e-4 * torch.eye(2))
     torch.testing.assert_close(value @ value.T, torch.eye(1))
 
@@ -85,4 +85,4 @@ def test_without_a_critic_there_is_a_policy_alone() -> None:
     net = build([2], critic=False, shared=True)
     assert list(net.groups()) == ["actor"]
     assert [out.shape for out in net.policy(OBS)] == [(7, 2)]
-    assert len(net.actor.heads) == 1
+    assert len(net.actor.net.heads) == 1
