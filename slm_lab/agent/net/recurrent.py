@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from slm_lab.agent.net.base import Chain, Head, Net, NetSpec, activation, flat_size
 from slm_lab.agent.net.linear import Widths, linear_layers
@@ -83,23 +83,50 @@ class RecurrentNet(Net):
     def unroll(self, x: Tensor, hidden: Tensor, first: Tensor, burn_in: int) -> Tensor:
         """Features [K * S, size] of S stretches of K steps: rows x [K * S, ...], hidden [K, S, hidden], first [K, S].
 
-        Steps between two places where some memory is taken up anew are one call.
+        Those of the first `burn_in` steps are zeros.
         """
-        steps, count = first.shape
-        inputs = self.body.forward(self.encode(x)).view(steps, count, -1)
-        anew = first.any(1).tolist()
-        starts = [0, *(k for k in range(1, steps) if anew[k] or k == burn_in), steps]
-        parts, carried = list[Tensor](), hidden[0]
-        for start, stop in pairwise(starts):
-            if start and start == burn_in:
-                carried = carried.detach()
-            if start and anew[start]:
-                carried = torch.where(first[start].unsqueeze(-1), hidden[start], carried)
-            part, carried = self._run(inputs[start:stop], carried)
-            parts.append(part)
-        return torch.cat(parts).flatten(0, 1)
+        inputs = self.body.forward(self.encode(x)).view(*first.shape, -1)
+        start = hidden[0]
+        if burn_in:
+            with torch.no_grad():
+                start = self._after(inputs[:burn_in], hidden[:burn_in], first[:burn_in])
+            start = torch.where(first[burn_in].unsqueeze(-1), hidden[burn_in], start)
+        features = self._pieces(inputs[burn_in:], start, hidden[burn_in:], first[burn_in:])
+        if burn_in:
+            features = torch.cat([features.new_zeros(burn_in, *features.shape[1:]), features])
+        return features.flatten(0, 1)
 
-    def _run(self, inputs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def _pieces(self, inputs: Tensor, start: Tensor, hidden: Tensor, first: Tensor) -> Tensor:
+        """Features [K, S, size] from `start` [S, hidden], and from what was stored wherever `first` is set.
+
+        A stretch is cut where it takes up another memory; its pieces pass the recurrent layers side by side, in one
+        call, and what comes after the end of a piece is left out.
+        """
+        if not first[1:].any():
+            return self._run(inputs, start)[0]
+        steps, count = first.shape
+        begins = first.clone()
+        begins[0] = True
+        piece = begins.T.flatten().cumsum(0).view(count, steps).T - 1  # [K, S], numbered along each stretch in turn
+        step = torch.arange(steps, device=first.device).unsqueeze(-1).expand(steps, count)
+        time = step - torch.where(begins, step, 0).cummax(0).values
+        pieces = int(piece[-1, -1]) + 1
+        padded = inputs.new_zeros(steps, pieces, inputs.shape[-1]).index_put((time, piece), inputs)
+        taken = torch.cat([start.unsqueeze(0), hidden[1:]])
+        features = self._run(padded, taken.transpose(0, 1)[begins.T])[0]
+        return features[time, piece]
+
+    def _after(self, inputs: Tensor, hidden: Tensor, first: Tensor) -> Tensor:
+        """What is remembered [S, hidden] at the end of stretches [K, S]: the last piece of each decides."""
+        steps, count = first.shape
+        step = torch.arange(steps, device=first.device).unsqueeze(-1)
+        begin = torch.where(first, step, 0).amax(0)  # [S], the step at which its last piece begins
+        stretch = torch.arange(count, device=first.device)
+        row = (begin + step).clamp_max(steps - 1)
+        packed = pack_padded_sequence(inputs[row, stretch], (steps - begin).cpu(), enforce_sorted=False)
+        return self._run(packed, hidden[begin, stretch])[1]
+
+    def _run(self, inputs: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The recurrent layers over [K, B, ...] from [B, hidden]: features [K, B, size] and what is remembered then."""
         layers = hidden.view(len(hidden), -1, self.size).transpose(0, 1).contiguous()
         state = tuple(layers.chunk(2)) if self.states == 2 else layers
