@@ -1,9 +1,10 @@
-"""Small valid specs for any algorithm of the registry, and sessions of them that write nothing."""
+"""Small valid specs for any algorithm of the registry, sessions of them that write nothing, and whether they learn."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from slm_lab.agent.algorithm.base import Key
@@ -110,6 +111,26 @@ def tiny_spec(algorithm_name: str, env_name: str = "CartPole-v1", /, **overrides
 def tiny_session(spec: Spec, key: Key = (0, 0, 0)) -> Session:
     """A session that writes no files."""
     return Session(spec, plan_agent(spec.agent, spec.env.num_envs, []), key)
+
+
+def score(spec: Spec, seed: int, last: int = 20) -> float:
+    """Mean return of the last episodes of a run."""
+    session = tiny_session(spec, (seed, 0, 0))
+    try:
+        session.run()
+        returns = list(session.tracker.returns)[-last:]
+    finally:
+        session.close()
+    assert len(returns) == last
+    return float(np.mean(returns))
+
+
+def assert_learns(spec: Spec, least: float, last: int = 20) -> None:
+    """Two of three seeds reach `least`; the third is run only where it decides."""
+    scores = [score(spec, seed, last) for seed in (1, 2)]
+    if sum(value >= least for value in scores) == 1:
+        scores.append(score(spec, 3, last))
+    assert sum(value >= least for value in scores) >= 2, f"scores {scores}, wanted {least}"
 
 
 def _env_path(key: str) -> str:

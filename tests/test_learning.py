@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from specs_for_tests import tiny_session, tiny_spec
+from specs_for_tests import assert_learns, tiny_spec
 
 from slm_lab.spec.load import load
 from slm_lab.spec.schema import Spec
 
-LAST = 20  # episodes a score is the mean of
 QUIET: dict[str, Any] = {"meta.log_frequency": 10_000}
 
 MLP: dict[str, Any] = {
@@ -158,26 +156,6 @@ def crossq_pendulum() -> Spec:
     critic = {"type": "MLPNet", "hid_layers": [128, 128], **net}
     algorithm = {"training_iter": 2, "policy_delay": 2}
     return soft("CrossQ", "Pendulum-v1", 8000, algorithm, net, **{"agent.critic_net": critic})
-
-
-def score(spec: Spec, seed: int) -> float:
-    """Mean return of the last episodes of a run."""
-    session = tiny_session(spec, (seed, 0, 0))
-    try:
-        session.run()
-        returns = list(session.tracker.returns)[-LAST:]
-    finally:
-        session.close()
-    assert len(returns) == LAST
-    return float(np.mean(returns))
-
-
-def assert_learns(spec: Spec, least: float) -> None:
-    """Two of three seeds reach `least`; the third is run only where it decides."""
-    scores = [score(spec, seed) for seed in (1, 2)]
-    if sum(value >= least for value in scores) == 1:
-        scores.append(score(spec, 3))
-    assert sum(value >= least for value in scores) >= 2, f"scores {scores}, wanted {least}"
 
 
 @pytest.mark.parametrize(

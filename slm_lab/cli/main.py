@@ -16,16 +16,18 @@ from typing import Annotated
 
 import typer
 
+from slm_lab.cli.net import app as net_app
 from slm_lab.cli.spec import app as spec_app
 from slm_lab.lib.errors import LabError, RunError
 
 DEFAULT_FILE = "slm_lab/spec/benchmark/ppo/ppo_cartpole.json"
 DEFAULT_NAME = "ppo_cartpole"
-COMMANDS = ("run", "enjoy", "spec")
+COMMANDS = ("run", "enjoy", "spec", "net")
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(spec_app, name="spec")
+app.add_typer(net_app, name="net")
 
 
 @app.callback(invoke_without_command=True)

@@ -43,7 +43,7 @@ def preflight(
     what the machine has left.
     """
     plan = check(spec, notes)
-    env = _one_env(spec.env, plan.gamma)
+    env = one_env(spec.env, plan.gamma)
     try:
         spaces = replace(env.spaces, num_envs=spec.env.num_envs)
         facts.extend(plan_memory(plan, spaces, at_once, psutil.virtual_memory().available if free is None else free))
@@ -94,7 +94,7 @@ def readable(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def _one_env(spec: EnvSpec, gamma: float) -> VecEnv:
+def one_env(spec: EnvSpec, gamma: float) -> VecEnv:
     """A vector of one; what the env's own constructor or first reset objects to is a SpecError."""
     try:
         return make_env(spec.model_copy(update={"num_envs": 1, "vectorization": "sync"}), gamma, (0, 0, 0))

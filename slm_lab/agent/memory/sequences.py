@@ -11,6 +11,7 @@ from torch import Tensor
 
 from slm_lab.agent.memory.base import MemoryBase
 from slm_lab.agent.memory.replay import Replay, draw
+from slm_lab.lib.errors import SpecError
 from slm_lab.types import Act, Array, Batch, Obs, Sequences, State, Step
 
 WORST = 0.9  # weight of a stretch's largest error in its priority; the rest is that of the mean (Kapturowski 2019)
@@ -28,6 +29,10 @@ class SequenceReplay(MemoryBase):
     def __init__(self, replay: Replay, length: int, burn_in: int) -> None:
         self.replay, self.length, self.burn_in = replay, length, burn_in
         self.steps = length + burn_in
+        if replay.keep < self.steps:
+            got = f"got {replay.spec.max_size}, which is {replay.keep} steps of {replay.envs} envs"
+            needed = f"at least {self.steps * replay.envs}, for seq_len {length} after burn_in {burn_in}"
+            raise SpecError(f"agent.memory.max_size: {got}; allowed: {needed}.")
 
     def add(self, obs: Obs, act: Act, step: Step) -> None:
         self.replay.add(obs, act, step)

@@ -13,6 +13,7 @@ from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.obs_net import ObsNet
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.torcharc import TorchArcNet
+from slm_lab.lib.errors import SpecError
 from slm_lab.lib.plugin import component
 from slm_lab.types import MASK, ObsShape
 
@@ -47,10 +48,12 @@ def make_net(
     shapes.pop(MASK, None)
     bare = list(shapes) == ["obs"] and spec.encoders is None
     if bare and not (issubclass(cls, RecurrentNet) and len(shapes["obs"]) == IMAGE_DIMS):
-        return ObsNet(cls(spec, shapes["obs"], heads, *joined), None, [], name, acts)  # type: ignore[arg-type]
+        return ObsNet(cls(spec, shapes["obs"], heads, *joined), None, [], name, side, acts)  # type: ignore[arg-type]
     if cls.takes_entries:
-        return ObsNet(cls(spec, shapes, heads, *joined), None, list(shapes), name, acts)  # type: ignore[arg-type]
+        if spec.encoders is not None:
+            raise SpecError(f"agent.net.encoders: {spec.type} has layers of its own for each entry; allowed: none.")
+        return ObsNet(cls(spec, shapes, heads, *joined), None, list(shapes), name, side, acts)  # type: ignore[arg-type]
     images, trunk = cls.parts(spec)
     encoders = make_encoders(spec, images, shapes, net_class)
     net = net_class(trunk.type, "agent.net.type")(trunk, (encoders.size,), heads, *joined)  # type: ignore[arg-type]
-    return ObsNet(net, encoders, list(shapes), name, acts)
+    return ObsNet(net, encoders, list(shapes), name, side, acts)

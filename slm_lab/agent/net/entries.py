@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from slm_lab.agent.net.base import Net, NetSpec
 from slm_lab.agent.net.conv import ConvNet, ConvNetSpec
 from slm_lab.agent.net.mlp import MLPNet, MLPNetSpec
+from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.lib.errors import SpecError, hint
 from slm_lab.spec.parse import parse
 from slm_lab.types import Shape
@@ -66,6 +67,9 @@ def make_encoders(spec: NetSpec, images: NetSpec | None, shapes: Mapping[str, Sh
 def _given(data: Mapping[str, Any], spec: NetSpec, key: str, net_class: NetClass) -> NetSpec:
     path = f"agent.net.encoders.{key}"
     cls = net_class(data.get("type"), f"{path}.type")
+    if issubclass(cls, RecurrentNet):
+        reason = "it can be agent.net itself, over what encoders give"
+        raise SpecError(f"{path}.type: got {data['type']!r}; allowed: a net without a memory; {reason}.")
     for name in data:
         if name in NOT_ITS_OWN:
             raise SpecError(f"{path}.{name}: an encoder has none of its own; it is a key of agent.net.")

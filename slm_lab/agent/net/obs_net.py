@@ -20,10 +20,12 @@ class ObsNet(nn.Module):
     With `acts` the first head holds logits or values of actions, and those not allowed are never the best or likely.
     """
 
-    def __init__(self, net: Net, encoders: Encoders | None, keys: list[str], name: str, acts: bool) -> None:
+    def __init__(
+        self, net: Net, encoders: Encoders | None, keys: list[str], name: str, side: int = 0, acts: bool = False
+    ) -> None:
         super().__init__()
         self.net, self.encoders = net, encoders
-        self.keys, self.entry, self.acts = keys, f"hidden.{name}", acts
+        self.keys, self.entry, self.side, self.acts = keys, f"hidden.{name}", side, acts
 
     @property
     def hidden(self) -> dict[str, int]:

@@ -10,12 +10,13 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from slm_lab.agent.net.base import Chain, Head, Net, NetSpec, activation, flat_size
+from slm_lab.agent.net.base import Chain, Head, Net, NetSpec, activation, flat_size, initialise
+from slm_lab.agent.net.gru import GRU
 from slm_lab.agent.net.linear import Widths, linear_layers
 from slm_lab.spec.parse import Int
 from slm_lab.types import Shape, Stretch
 
-CELLS: dict[str, type[nn.RNN | nn.LSTM | nn.GRU]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
+CELLS: dict[str, type[nn.RNN | nn.LSTM | nn.GRU]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": GRU}
 
 
 class RecurrentNetSpec(NetSpec):
@@ -64,6 +65,7 @@ class RecurrentNet(Net):
         if side:
             joint = nn.Linear(spec.rnn_hidden_size + side, spec.rnn_hidden_size)
             self.join = Chain(joint, activation(spec.hid_layers_activation))
+            initialise(self.join, spec)
         _initialise(self.rnn, spec)
 
     def encode(self, x: Tensor) -> Tensor:
@@ -110,8 +112,8 @@ class RecurrentNet(Net):
         piece = begins.T.flatten().cumsum(0).view(count, steps).T - 1  # [K, S], numbered along each stretch in turn
         step = torch.arange(steps, device=first.device).unsqueeze(-1).expand(steps, count)
         time = step - torch.where(begins, step, 0).cummax(0).values
-        pieces = int(piece[-1, -1]) + 1
-        padded = inputs.new_zeros(steps, pieces, inputs.shape[-1]).index_put((time, piece), inputs)
+        longest, pieces = int(time.max()) + 1, int(piece[-1, -1]) + 1
+        padded = inputs.new_zeros(longest, pieces, inputs.shape[-1]).index_put((time, piece), inputs)
         taken = torch.cat([start.unsqueeze(0), hidden[1:]])
         features = self._run(padded, taken.transpose(0, 1)[begins.T])[0]
         return features[time, piece]
