@@ -119,7 +119,10 @@ def _plan_nets(
 
 
 def _plan_net(data: Mapping[str, Any], notes: list[str], path: str = "agent.net") -> NetSpec:
-    spec = parse(net_class(data.get("type"), f"{path}.type").Spec, data, path, notes)
+    try:
+        spec = parse(net_class(data.get("type"), f"{path}.type").Spec, data, path, notes)
+    except SpecError as error:  # a net's own messages speak of agent.net, wherever it is described
+        raise SpecError(str(error).replace("agent.net.", f"{path}.")) from None
     optimizer_kwargs(spec.optim_spec)
     LrSchedule(spec.lr_scheduler_spec, base=1.0)
     make_loss(spec.loss_spec)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import psutil
 
 from slm_lab.agent import make_agent
+from slm_lab.agent.context import with_spaces
 from slm_lab.agent.memory.base import MemorySpec
 from slm_lab.agent.memory.imitation import ImitationSpec
 from slm_lab.agent.memory.replay import ReplaySpec
@@ -46,8 +47,12 @@ def preflight(
     env = one_env(spec.env, plan.gamma)
     try:
         spaces = replace(env.spaces, num_envs=spec.env.num_envs)
-        facts.extend(plan_memory(plan, spaces, at_once, psutil.virtual_memory().available if free is None else free))
+        room = psutil.virtual_memory().available if free is None else free
+        needed = plan_memory(plan, with_spaces(spaces, {}), at_once, room)
         agent = make_agent(plan, spec.env, env.spaces, (0, 0, 0))
+        hidden = agent.algorithm.actor.hidden
+        # what recurrent nets remember is stored too, and is known only once they are built
+        facts.extend(plan_memory(plan, with_spaces(spaces, hidden), at_once, room) if hidden else needed)
         notes.extend(agent.algorithm.notes)
         every, unit = agent.algorithm.cadence("step").every, plan.memory and plan.memory.unit
         updates = spec.session_frames // (every * spec.env.num_envs)

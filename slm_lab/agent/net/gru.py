@@ -26,7 +26,8 @@ class GRU(nn.GRU):
 class _Layer(torch.autograd.Function):
     """r, z = sigmoid(W x + b + U h + c); n = tanh(W x + b + r (U h + c)); h <- (1 - z) n + z h.
 
-    Rows of the weights are in the order r, z, n. Gates are not kept but computed once more for the gradient: then all steps are one product.
+    Rows of the weights are in the order r, z, n. Gates are not kept but computed once more for the gradient: then all
+    steps are one product.
     """
 
     @staticmethod
