@@ -15,6 +15,7 @@ from slm_lab.agent.memory.replay import Replay, ReplaySpec
 from slm_lab.agent.net import net_class
 from slm_lab.agent.net.base import NetSpec
 from slm_lab.agent.net.optim import LrSchedule, make_loss, optimizer_kwargs
+from slm_lab.agent.net.recurrent import RecurrentNetSpec
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema import AgentSpec
@@ -112,10 +113,19 @@ def _plan_nets(
     for key, reason in algorithm.unused_net_keys.items():
         if key in plan.actor.model_fields_set:
             notes.append(f"agent.net.{key}: {reason} in {name}; ignored.")
+    _check_sequences(plan)
     if plan.critic is None or not plan.actor.use_same_optim or critic_net is not None:
         return plan
     same = {key: getattr(plan.actor, key) for key in ("optim_spec", "lr_scheduler_spec")}
     return NetPlan(plan.actor, plan.critic.model_copy(update=same))
+
+
+def _check_sequences(plan: NetPlan) -> None:
+    """Nets that learn from the same sequences must agree on how long those are."""
+    stretches = {net.stretch for net in (plan.actor, plan.critic) if isinstance(net, RecurrentNetSpec)}
+    if len(stretches) > 1:
+        given = " and ".join(f"seq_len {s.length} with burn_in {s.burn_in}" for s in stretches)
+        raise SpecError(f"agent.net.seq_len: actor and critic learn from the same sequences; got {given}.")
 
 
 def _plan_net(data: Mapping[str, Any], notes: list[str], path: str = "agent.net") -> NetSpec:

@@ -145,7 +145,9 @@ def everything(agent: Agent) -> dict[str, Any]:
     remembered = {entry: value.tolist() for entry, value in agent.context.hidden.items()}
     rng = agent.rng.torch.get_state().tolist(), copy.deepcopy(agent.rng.numpy.bit_generator.state)
     normalizer = {} if agent.normalizer is None else agent.normalizer.state_dict()
-    statistics = {key: {name: np.asarray(x).tolist() for name, x in moments.items()} for key, moments in normalizer.items()}
+    statistics = {
+        key: {name: np.asarray(x).tolist() for name, x in moments.items()} for key, moments in normalizer.items()
+    }
     return {"weights": weights, "remembered": remembered, "rng": rng, "statistics": statistics}
 
 

@@ -280,3 +280,9 @@ def test_critic_net_describes_the_critics_and_says_which_keys_of_net_it_leaves_w
     assert nets.critic is not None
     assert nets.critic.model_dump()["hid_layers"] == [32]
     assert notes == ["agent.net.critic_hid_layers: agent.critic_net describes the critics; ignored."]
+
+
+def test_recurrent_nets_of_different_sequences_are_refused() -> None:
+    net = {"type": "RecurrentNet", "rnn_hidden_size": 4, "seq_len": 8, "critic_seq_len": 4}
+    with pytest.raises(SpecError, match=r"agent\.net\.seq_len: .*seq_len"):
+        plan("PPO", **{"agent.net": net})

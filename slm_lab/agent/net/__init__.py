@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from slm_lab.agent.net.base import Head, Net, NetSpec
 from slm_lab.agent.net.conv import ConvNet, DuelingConvNet
 from slm_lab.agent.net.dueling import DuelingMLPNet
-from slm_lab.agent.net.entries import make_encoders
+from slm_lab.agent.net.entries import IMAGE_DIMS, make_encoders
 from slm_lab.agent.net.hydra import HydraMLPNet
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.obs_net import ObsNet
@@ -26,8 +26,6 @@ NETS: Mapping[str, type[Net]] = {
     "RecurrentNet": RecurrentNet,
     "TorchArcNet": TorchArcNet,
 }
-
-IMAGE_DIMS = 3  # channels, height, width
 
 
 def net_class(name: object, path: str) -> type[Net]:

@@ -16,6 +16,7 @@ from slm_lab.lib.errors import SpecError, hint
 from slm_lab.spec.parse import parse
 from slm_lab.types import Shape
 
+IMAGE_DIMS = 3  # channels, height, width
 VECTOR_LAYERS = [64]
 LARGE, LARGE_LAYERS = 36, [[32, 8, 4, 0, 1], [64, 4, 2, 0, 1], [64, 3, 1, 0, 1]]  # from so many pixels on each side
 SMALL_LAYERS = [[16, 3, 1, 0, 1], [32, 3, 1, 0, 1]]
@@ -57,7 +58,7 @@ def make_encoders(spec: NetSpec, images: NetSpec | None, shapes: Mapping[str, Sh
             raise SpecError(f"agent.net.encoders.{key}: the observation has no such entry.{known}")
     nets, scaled = dict[str, Net](), list[str]()
     for key, shape in shapes.items():
-        if key not in given and images is None:
+        if key not in given and images is None and len(shape) == IMAGE_DIMS:
             scaled.append(key)
         chosen = _given(given[key], spec, key, net_class) if key in given else _by_shape(spec, images, shape)
         nets[key] = net_class(chosen.type, f"agent.net.encoders.{key}.type")(chosen, shape, [])  # type: ignore[arg-type, call-arg]
@@ -80,7 +81,7 @@ def _given(data: Mapping[str, Any], spec: NetSpec, key: str, net_class: NetClass
 def _by_shape(spec: NetSpec, images: NetSpec | None, shape: Shape) -> NetSpec:
     """Conv layers for an image, a linear layer for everything else."""
     common = {"hid_layers_activation": spec.hid_layers_activation, "init_fn": spec.init_fn}
-    if len(shape) != 3:
+    if len(shape) != IMAGE_DIMS:
         return MLPNetSpec(type=MLPNet.__name__, hid_layers=VECTOR_LAYERS, **common)
     if images is not None:
         return images

@@ -21,7 +21,9 @@ def rollout(hidden: Tensor | None = None) -> Batch:
     number = torch.arange(10.0)
     entries = {"obs": number.unsqueeze(-1), "hidden.actor": -number.unsqueeze(-1) if hidden is None else hidden}
     ended = ENDED.flatten()
-    return Batch(entries, number.long(), number * 10, entries, ended, torch.zeros(10, dtype=torch.bool), {"adv": -number})
+    return Batch(
+        entries, number.long(), number * 10, entries, ended, torch.zeros(10, dtype=torch.bool), {"adv": -number}
+    )
 
 
 def sequences(batch: Batch) -> Sequences:

@@ -345,11 +345,11 @@ def untrained(**keys: Any) -> tuple[Session, SequenceReplay, ObsNet]:
 @torch.no_grad()
 def recomputed(memory: SequenceReplay, net: ObsNet) -> tuple[Tensor, Tensor, Tensor]:
     """What is remembered before and after each step [T, N, hidden], and action values [T, N, n], from zeros on."""
-    views, shape = memory.replay.ring.views, (-1, memory.replay.envs)
-    obs = torch.from_numpy(views["obs.obs"]).unflatten(0, shape)
-    ended = torch.from_numpy(views["terminated"] | views["truncated"]).unflatten(0, shape)
+    views, envs = memory.replay.ring.views, memory.replay.envs
+    obs = torch.from_numpy(views["obs.obs"]).view(-1, envs, 4)
+    ended = torch.from_numpy(views["terminated"] | views["truncated"]).view(-1, envs)
     assert isinstance(net.net, RecurrentNet)
-    state, before, after, values = torch.zeros(shape[1], net.net.hidden), [], [], []
+    state, before, after, values = torch.zeros(envs, net.net.hidden), [], [], []
     for t in range(memory.replay.ring.written):
         before.append(state)
         outputs, state = net.net.step(obs[t], state)

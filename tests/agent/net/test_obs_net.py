@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from slm_lab.agent.net import make_net, net_class
 from slm_lab.agent.net.base import Head
@@ -74,7 +74,10 @@ def test_a_mask_is_no_input_of_a_net() -> None:
 def test_no_gradient_reaches_an_action_that_is_not_allowed() -> None:
     net = build()
     mask = torch.tensor([[True, True, False, True]] * 3)
-    (gradient,) = torch.autograd.grad(net({"obs": random(3, 3), MASK: mask})[0].softmax(-1)[:, 0].sum(), net.net.heads[0].bias)
+    probs = net({"obs": random(3, 3), MASK: mask})[0].softmax(-1)
+    head = net.net.heads[0]
+    assert isinstance(head, nn.Linear)
+    (gradient,) = torch.autograd.grad(probs[:, 0].sum(), head.bias)
     assert gradient[2] == 0
     assert (gradient[[0, 1, 3]] != 0).all()
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.net import net_class
 from slm_lab.agent.net.base import Head
-from slm_lab.agent.net.recurrent import CELLS, RecurrentNet, RecurrentNetSpec
+from slm_lab.agent.net.recurrent import RecurrentNet, RecurrentNetSpec
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import parse
 from slm_lab.types import Shape, Stretch
@@ -19,7 +19,8 @@ STEPS, STRETCHES, WIDTH = 6, 4, 3
 RESETS = [[1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1], [0, 1, 0, 0], [0, 0, 0, 1]]
 NONE = [[1] * STRETCHES, *[[0] * STRETCHES] * (STEPS - 1)]
 ALL = [[1] * STRETCHES] * STEPS
-KINDS = [(cell, layers) for cell in ("RNN", "GRU", "LSTM") for layers in (1, 2)]
+TORCHS = {"RNN": nn.RNN, "GRU": nn.GRU, "LSTM": nn.LSTM}
+KINDS = [(cell, layers) for cell in TORCHS for layers in (1, 2)]
 
 
 def net_spec(**keys: object) -> RecurrentNetSpec:
@@ -74,7 +75,9 @@ def looped(net: RecurrentNet, lesson: Lesson, burn_in: int = 0) -> list[Tensor]:
 @pytest.mark.parametrize(("cell", "layers"), KINDS)
 @pytest.mark.parametrize("burn_in", [0, 1, 3, 5])
 @pytest.mark.parametrize("resets", [RESETS, NONE, ALL])
-def test_a_stretch_in_one_call_is_step_after_step(cell: str, layers: int, burn_in: int, resets: list[list[int]]) -> None:
+def test_a_stretch_in_one_call_is_step_after_step(
+    cell: str, layers: int, burn_in: int, resets: list[list[int]]
+) -> None:
     net = build(cell_type=cell, rnn_num_layers=layers, fc_hid_layers=[4], hid_layers_activation="tanh")
     lesson = stretches(net, resets)
     features = unrolled(net, lesson, burn_in)
@@ -90,7 +93,7 @@ def test_a_stretch_in_one_call_is_step_after_step(cell: str, layers: int, burn_i
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", TORCHS)
 @pytest.mark.parametrize("resets", [RESETS, NONE])
 def test_no_gradient_reaches_back_through_burn_in_or_a_reset(cell: str, resets: list[list[int]]) -> None:
     net = build(cell_type=cell)
@@ -158,23 +161,37 @@ def test_a_step_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("cell", "layers"), KINDS)
-def test_steps_are_those_of_torchs_own_layers(cell: str, layers: int) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_steps_are_those_of_torchs_own_layers(cell: str, layers: int, at_once: bool) -> None:
     net = build(cell_type=cell, rnn_num_layers=layers)
-    torchs = CELLS[cell](WIDTH, 5, layers)
+    torchs = TORCHS[cell](WIDTH, 5, layers)
     torchs.load_state_dict(net.rnn.state_dict())
-    x, _, _ = stretches(net)
-    expected, last = torchs(x)
-    state = torch.zeros(STRETCHES, net.hidden)
-    for k in range(STEPS):
-        outputs, state = net.step(x[k], state)
-        for head, output in zip(net.heads, outputs, strict=True):
-            torch.testing.assert_close(output, head(expected[k]))
+    lesson = stretches(net, NONE)
+    x, start = lesson.x.requires_grad_(), lesson.hidden[0].requires_grad_()
     # layer by layer; all that is shown before all that is kept back, where there are both
-    rows = torch.cat(last) if cell == "LSTM" else last
-    torch.testing.assert_close(state, rows.transpose(0, 1).flatten(1))
+    by_layer = start.view(STRETCHES, -1, 5).transpose(0, 1)
+    expected, last = torchs(x, tuple(by_layer.chunk(2)) if cell == "LSTM" else by_layer)
+    state, features = start, list[Tensor]()
+    if at_once:
+        features.append(net.unroll(x.flatten(0, 1), start.expand(STEPS, -1, -1), lesson.first, 0))
+    else:
+        for k in range(STEPS):
+            outputs, state = net.step(x[k], state)
+            torch.testing.assert_close(outputs, net.outputs(expected[k]))
+            features.append(state[:, (layers - 1) * 5 : layers * 5])  # what the last layer shows
+        rows = torch.cat(last) if cell == "LSTM" else last
+        torch.testing.assert_close(state, rows.transpose(0, 1).flatten(1))
+    torch.testing.assert_close(torch.cat(features), expected.flatten(0, 1))
+    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2))
+    ours = torch.autograd.grad((torch.cat(features) * weight.flatten(0, 1)).sum(), [x, start, *net.rnn.parameters()])
+    theirs = torch.autograd.grad((expected * weight).sum(), [x, start, *torchs.parameters()])
+    assert all(gradient.any() for gradient in theirs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("cell", "layers", "hidden"), [("RNN", 1, 5), ("GRU", 2, 10), ("LSTM", 1, 10), ("LSTM", 2, 20)])
+@pytest.mark.parametrize(
+    ("cell", "layers", "hidden"), [("RNN", 1, 5), ("GRU", 2, 10), ("LSTM", 1, 10), ("LSTM", 2, 20)]
+)
 def test_what_is_remembered_is_one_row_of_numbers(cell: str, layers: int, hidden: int) -> None:
     net = build(cell_type=cell, rnn_num_layers=layers)
     assert net.hidden == hidden
