@@ -15,8 +15,9 @@ from slm_lab.agent.algorithm.joined import joined
 from slm_lab.agent.algorithm.losses import taken, td_target
 from slm_lab.agent.algorithm.stretches import cut, lesson
 from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
+from slm_lab.agent.net.obs_net import mask_in
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import MASK, Batch, Cadence, Lessons, Metrics, Spaces, State
+from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces, State
 
 
 class SARSASpec(AlgorithmSpec):
@@ -84,8 +85,9 @@ class SARSA(Algorithm):
         cut = flat.truncated & ~flat.terminated
         if cut.any():
             explore_var = self.spec.explore_var_spec(frame) if self.spec.explore_var_spec else 1.0
-            mask = flat.next_obs[MASK].cpu() if isinstance(flat.next_obs, dict) and MASK in flat.next_obs else None
-            would = self.learner.policy.explore([q.cpu()], explore_var, self.rng.torch, mask).to(q.device)
+            mask = mask_in(flat.next_obs)
+            allowed = None if mask is None else mask.cpu()
+            would = self.learner.policy.explore([q.cpu()], explore_var, self.rng.torch, allowed).to(q.device)
             follow = torch.where(cut, would, follow)
         target = td_target(flat.reward, flat.terminated, taken(q, follow), self.spec.gamma)
         return target.view_as(before.reward)

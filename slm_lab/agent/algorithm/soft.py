@@ -190,17 +190,18 @@ class Temperature(nn.Module):
         frames = self.spec.alpha_anneal_frames
         return self.spec.fixed_alpha * (max(0.0, 1 - frame / frames) if frames else 1.0)
 
-    def target(self, frame: int) -> float:
-        """The entropy that alpha is moved to bring about."""
+    def target(self, frame: int, mask: Tensor | None = None) -> float:
+        """The entropy that alpha is moved to bring about; `auto` counts only actions that `mask` [B, n] allows."""
         if self.spec.target_entropy != "auto":
             return float(self.spec.target_entropy)
         if self.spaces.action_kind == "continuous":
             return -float(self.spaces.action_dim)
-        return self.spec.entropy_anneal(frame) * math.log(self.spaces.action_dim)
+        most = math.log(self.spaces.action_dim) if mask is None else mask.sum(-1).log().mean().item()
+        return self.spec.entropy_anneal(frame) * most
 
-    def loss(self, entropy: Tensor, frame: int) -> Tensor:
+    def loss(self, entropy: Tensor, frame: int, mask: Tensor | None = None) -> Tensor:
         """alpha (H - target): more entropy than wanted lowers alpha, less raises it."""
-        return self.log_alpha.exp() * (entropy.detach().mean() - self.target(frame))
+        return self.log_alpha.exp() * (entropy.detach().mean() - self.target(frame, mask))
 
     def penalty(self, entropy: Tensor) -> Tensor:
         """Half the square of how far the entropy is from its running mean."""

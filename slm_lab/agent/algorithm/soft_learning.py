@@ -27,6 +27,7 @@ from slm_lab.agent.algorithm.soft import (
 )
 from slm_lab.agent.algorithm.value import check_explore_var
 from slm_lab.agent.net.modes import Modes
+from slm_lab.agent.net.obs_net import mask_in
 from slm_lab.agent.net.optim import Optim, make_loss
 from slm_lab.agent.net.target import Target
 from slm_lab.lib.errors import SpecError
@@ -133,4 +134,4 @@ class SoftLearner(nn.Module):
         self.optim.step(terms, ("actor",))
         self.entropy.copy_(entropy.detach().mean())
         if self.temperature.learnt:
-            self.optim.step({"alpha": self.temperature.loss(entropy, frame)}, ("alpha",))
+            self.optim.step({"alpha": self.temperature.loss(entropy, frame, mask_in(batch.obs))}, ("alpha",))

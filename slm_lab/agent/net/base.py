@@ -37,7 +37,7 @@ class NetSpec(Model):
     inert: ClassVar = {"cuda_id": "set at run time"}
 
     type: str = Field(
-        description="MLPNet, ConvNet, DuelingMLPNet, DuelingConvNet, HydraMLPNet, or `module:Class` of your own"
+        description="MLPNet, ConvNet, RecurrentNet, TorchArcNet, HydraMLPNet, Dueling..., or `module:Class` of your own"
     )
     shared: bool = Field(False, description="policy and value share one net, optimiser and gradient clip")
     use_same_optim: bool = Field(False, description="the critic takes the actor's optimiser settings")

@@ -48,7 +48,7 @@ class ObsNet(nn.Module):
             outputs, hidden[self.entry] = self.net.step(x, obs[self.entry], side)
         else:
             outputs = self.net.forward(x, side)
-        return self._allowed(outputs, obs.get(MASK)), hidden
+        return self._allowed(outputs, mask_in(obs)), hidden
 
     def _unrolled(self, obs: Sequences, side: Tensor | None) -> list[Tensor]:
         """Outputs for the rows that count, in their order."""
@@ -56,8 +56,7 @@ class ObsNet(nn.Module):
         if not isinstance(self.net, RecurrentNet):
             return self.step({key: value[obs.keep] for key, value in rows.items()}, side)[0]
         features = self.net.unroll(self._input(rows), obs.entries[self.entry], obs.first, obs.burn_in)
-        mask = rows[MASK][obs.keep] if MASK in rows else None
-        return self._allowed(self.net.outputs(features[obs.keep], side), mask)
+        return self._allowed(self.net.outputs(features[obs.keep], side), mask_in(obs))
 
     def _input(self, obs: dict[str, Tensor]) -> Any:
         """What the net takes of an observation's entries."""
@@ -69,3 +68,10 @@ class ObsNet(nn.Module):
         if mask is None or not self.acts:
             return outputs
         return [outputs[0].masked_fill(~mask, NEVER), *outputs[1:]]
+
+
+def mask_in(obs: Any) -> Tensor | None:
+    """Allowed actions [B, n] in the observations of a batch, where they say which."""
+    if isinstance(obs, Sequences):
+        return obs.entries[MASK].flatten(0, 1)[obs.keep] if MASK in obs.entries else None
+    return obs.get(MASK) if isinstance(obs, dict) else None

@@ -16,9 +16,10 @@ from torch import Tensor
 from slm_lab.agent import Agent
 from slm_lab.agent.algorithm.policy import random_actions
 from slm_lab.agent.algorithm.q_learning import bootstrap
+from slm_lab.agent.algorithm.soft import SoftSpec, Temperature
 from slm_lab.agent.algorithm.soft_actor_critic import SoftActorCritic
 from slm_lab.lib.rng import Rng
-from slm_lab.types import MASK, Array, Batch
+from slm_lab.types import MASK, Array, Batch, Spaces
 
 FOUR = replace(spaces("discrete", 4), mask_size=4)
 THREE = replace(spaces("discrete", 3), mask_size=3)
@@ -310,3 +311,13 @@ def test_an_action_that_was_never_allowed_is_not_learnt_about(name: str) -> None
     assert torch.isfinite(actor.weight).all()
     assert torch.equal(actor.weight[2], before[2])
     assert not torch.equal(actor.weight[:2], before[:2])
+
+
+def test_the_target_entropy_of_sac_is_a_share_of_what_allowed_actions_can_have() -> None:
+    space = Spaces((3,), np.dtype(np.float32), "discrete", 4, 2)
+    spec = SoftSpec.model_validate(
+        {"name": "SoftActorCritic", "gamma": 0.9, "training_frequency": 1, "entropy_anneal": {"start_ratio": 0.5}}
+    )
+    mask = torch.tensor([[True, True, False, False], [True, True, True, True]])
+    assert Temperature(spec, space).target(0) == pytest.approx(0.5 * math.log(4))
+    assert Temperature(spec, space).target(0, mask) == pytest.approx(0.5 * (math.log(2) + math.log(4)) / 2)
