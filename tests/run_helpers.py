@@ -40,9 +40,8 @@ NEVER = 1e9  # seconds between checkpoints: none but the last
 TIMES = ["fps", "wall_t"]
 BATCH = {"name": "OnPolicyBatchReplay"}
 EPISODES = {"name": "OnPolicyReplay"}
-NET = {
-    "type": "MLPNet",
-    "hid_layers": [8],
+LAYERS: dict[str, Any] = {"type": "MLPNet", "hid_layers": [8]}
+NET: dict[str, Any] = {
     "hid_layers_activation": "tanh",
     "clip_grad_val": 0.5,
     "optim_spec": {"name": "Adam", "lr": 3e-3},
@@ -96,6 +95,37 @@ NETS: dict[str, dict[str, Any]] = {
     "SoftActorCritic": {"update_type": "polyak", "polyak_coef": 0.1},
 }
 """What an algorithm needs beside a rollout memory and a plain net."""
+GRU: dict[str, Any] = {"type": "RecurrentNet", "fc_hid_layers": [6], "rnn_hidden_size": 5, "seq_len": 4}
+LSTM: dict[str, Any] = {**GRU, "cell_type": "LSTM", "rnn_num_layers": 2}
+CONV: dict[str, Any] = {
+    "type": "ConvNet",
+    "conv_hid_layers": [[4, 3, 2], [4, 3]],
+    "fc_hid_layers": [8],
+    "normalize": True,
+}
+NORMALIZED: dict[str, Any] = {"normalize_obs": True}
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "PPO with an LSTM": ("PPO", "CartPole-v1", {"net": LSTM}),
+    "PPO with a shared GRU": ("PPO", "CartPole-v1", {"net": {**GRU, "shared": True}}),
+    "PPO with a GRU, normalised": ("PPO", "CartPole-v1", {"net": GRU, "env": NORMALIZED}),
+    "ActorCritic with a GRU": ("ActorCritic", "CartPole-v1", {"net": GRU}),
+    "Reinforce with a GRU": ("Reinforce", "CartPole-v1", {"net": GRU}),
+    "SARSA with a GRU": ("SARSA", "CartPole-v1", {"net": GRU}),
+    "DQN with an LSTM": ("DQN", "CartPole-v1", {"net": LSTM}),
+    "DQN with a GRU, normalised": ("DQN", "CartPole-v1", {"net": GRU, "env": NORMALIZED}),
+    "DoubleDQN and PER with a GRU": ("DoubleDQN", "CartPole-v1", {"net": GRU}),
+    "SoftActorCritic with a GRU": ("SoftActorCritic", "CartPole-v1", {"net": GRU}),
+    "SoftActorCritic with a GRU, continuous": ("SoftActorCritic", "Pendulum-v1", {"net": GRU}),
+    "PPO with images": ("PPO", "task_envs:Catch", {"net": CONV}),
+    "DQN with images": ("DQN", "task_envs:Catch", {"net": CONV}),
+    "PPO with entries": ("PPO", "task_envs:Both", {}),
+    "DQN with entries": ("DQN", "task_envs:Both", {}),
+    "PPO with masks": ("PPO", "task_envs:Masked", {}),
+    "DQN with masks": ("DQN", "task_envs:Masked", {}),
+    "PPO with entries and a GRU": ("PPO", "task_envs:Both", {"net": GRU}),
+    "DoubleDQN and PER with masks and a GRU": ("DoubleDQN", "task_envs:MaskedEntry", {"net": GRU}),
+}
+"""Nets with a memory, images, several entries and allowed actions: algorithm, env and sections of a tiny spec."""
 
 
 def takes(algorithm: str, env_name: str) -> bool:
@@ -106,10 +136,11 @@ def takes(algorithm: str, env_name: str) -> bool:
 def tiny(algorithm_name: str = "PPO", env_name: str = "CartPole-v1", **sections: Mapping[str, Any]) -> dict[str, Any]:
     """A spec of three envs that trains in a moment; `sections` add to or replace keys of algorithm, memory, net, ..."""
     normalized = {"normalize_obs": True, "normalize_reward": True} if env_name in CONTINUOUS else {}
+    layers = {} if "type" in sections.get("net", {}) else LAYERS  # a net of another type has keys of its own
     parts: dict[str, dict[str, Any]] = {
         "algorithm": {"name": algorithm_name, **ALGORITHM_SPECS[algorithm_name]},
         "memory": {} if algorithm_name == "Random" else {**BATCH, **MEMORIES.get(algorithm_name, {})},
-        "net": {} if algorithm_name == "Random" else {**NET, **NETS.get(algorithm_name, {})},
+        "net": {} if algorithm_name == "Random" else {**layers, **NET, **NETS.get(algorithm_name, {})},
         "env": {"name": env_name, "num_envs": 3, "max_frame": 300, "max_t": 50, "vectorization": "sync", **normalized},
         "meta": {"max_session": 1, "max_trial": 1, "log_frequency": 60, "eval_frequency": 60, "random_seed": 3},
     }

@@ -74,7 +74,11 @@ class Both(gym.Env[Any, Any]):
     """A number in a vector and a light in an image, each 0 or 1: the right action is whether they differ."""
 
     observation_space = spaces.Dict(
-        {"light": spaces.Box(0, 255, (1, 6, 6), np.uint8), "number": spaces.Discrete(2), "noise": spaces.Box(-1, 1, (2,))}
+        {
+            "light": spaces.Box(0, 255, (1, 6, 6), np.uint8),
+            "number": spaces.Discrete(2),
+            "noise": spaces.Box(-1, 1, (2,)),
+        }
     )
     action_space = spaces.Discrete(2)
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from run_helpers import (  # noqa: F401
+    CASES,
     assert_equal,
     assert_same_results,
     no_sinks,
@@ -26,6 +27,7 @@ from run_helpers import (  # noqa: F401
 
 from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.experiment import trial as trials
+from slm_lab.spec.schema import Spec
 
 THREE = {"max_session": 3, "log_frequency": 60}
 
@@ -77,16 +79,28 @@ def env_for(algorithm: str) -> str:
     return "Pendulum-v1" if takes(algorithm, "Pendulum-v1") else "CartPole-v1"
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_repeats_itself_whatever_global_generators_say(algorithm: str) -> None:
+def assert_repeats(spec: Spec) -> None:
+    """Two sessions come to the same state, whatever global generators say."""
     ends = list[Any]()
     for seed in (1, 2):
         torch.manual_seed(seed)
         np.random.seed(seed)
-        one = session(tiny_spec(algorithm, env_for(algorithm), env={"max_frame": 120}))
+        one = session(spec)
         one.run()
+        assert one.agent.memory is None or one.clock.opt_step > 0
         ends.append(state_of(one))
     assert_equal(ends[0], ends[1])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_repeats_itself_whatever_global_generators_say(algorithm: str) -> None:
+    assert_repeats(tiny_spec(algorithm, env_for(algorithm), env={"max_frame": 120}))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nets_with_a_memory_images_entries_and_masks_repeat_themselves_too(case: str) -> None:
+    algorithm, env, sections = CASES[case]
+    assert_repeats(tiny_spec(algorithm, env, **{**sections, "env": {**sections.get("env", {}), "max_frame": 120}}))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from run_helpers import (  # noqa: F401
     ALGORITHM_SPECS,
+    CASES,
     EPISODES,
     Program,
     assert_equal,
@@ -83,7 +84,9 @@ def resumed(spec: Spec, folder: Path, at: int, variant: str) -> Session:
     first.run(until=at)
     assert first.clock.frame == at
     assert at % 2 == 1
-    assert open_episodes(first) > 0
+    assert (open_episodes(first) > 0) == (spec.env.name != "task_envs:Both")  # whose episodes are of one step
+    for hidden in first.agent.context.hidden.values():
+        assert hidden.any(-1).sum() == open_episodes(first)
     memory = first.agent.memory
     if memory is not None and "cursor" in memory.state_dict():
         assert memory.state_dict()["cursor"] > 0  # in mid-rollout
@@ -129,6 +132,12 @@ def test_resume_is_exact(algorithm: str, env: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_resume_is_exact_with(variant: str, tmp_path: Path) -> None:
     assert_resume_is_exact(tiny_spec("PPO", "CartPole-v1", **VARIANTS[variant]), tmp_path, variant)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_resume_is_exact_for(case: str, tmp_path: Path) -> None:
+    algorithm, env, sections = CASES[case]
+    assert_resume_is_exact(tiny_spec(algorithm, env, **sections), tmp_path)
 
 
 def test_saving_does_not_change_what_follows(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from run_helpers import assert_equal, contents, no_sinks, run_tiny, tiny  # noqa: F401
+from run_helpers import CONV, GRU, LSTM, assert_equal, contents, no_sinks, run_tiny, tiny  # noqa: F401
+from task_envs import Both, Catch, Masked, MaskedEntry, MaskedPair
 
 import slm_lab
 from slm_lab.experiment import checkpoint
@@ -45,9 +46,9 @@ def greedy_by_hand(best: dict[str, Any], obs: Any) -> Any:
     """The actor's output for one observation, from the saved numbers alone."""
     x = np.asarray(obs, np.float32)
     if best["normalizer"]:
-        moments = best["normalizer"][""]
+        moments = best["normalizer"]["obs"]
         x = np.clip((x - moments["mean"]) / np.sqrt(moments["var"] + 1e-8), -10, 10).astype(np.float32)
-    weights = {key.removeprefix("net.actor."): value for key, value in best["nets"].items() if ".actor." in key}
+    weights = {key.removeprefix("net.actor.net."): value for key, value in best["nets"].items() if ".actor." in key}
     hidden = torch.tanh(torch.from_numpy(x) @ weights["body.0.weight"].T + weights["body.0.bias"])
     return (hidden @ weights["heads.0.weight"].T + weights["heads.0.bias"]).numpy()
 
@@ -67,7 +68,7 @@ def test_a_discrete_agent_takes_the_action_of_the_highest_logit(runs: dict[str, 
 
 def test_a_continuous_agent_normalises_and_scales_as_in_training(runs: dict[str, Path]) -> None:
     agent, best = slm_lab.load(str(runs["pendulum"])), best_of(runs["pendulum"])
-    assert best["normalizer"][""]["count"] > 100
+    assert best["normalizer"]["obs"]["count"] > 100
     env = gym.make("Pendulum-v1")
     obs, _ = env.reset(seed=0)
     for _ in range(20):
@@ -104,6 +105,130 @@ def test_sampled_actions_vary_and_are_the_same_for_every_load(runs: dict[str, Pa
     first = sample()
     assert len(set(first)) > 1
     assert sample() == first
+
+
+@pytest.fixture(scope="module")
+def more_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Runs of nets with a memory, and of the tasks."""
+    data = tmp_path_factory.mktemp("more")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
+        patch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+        yield {
+            name: run_tiny(data, dict(tiny(algorithm, env_name, net=net, env={"max_frame": 180}), name=name)).predir
+            for name, algorithm, env_name, net in (
+                ("gru", "PPO", "Pendulum-v1", GRU),
+                ("lstm", "SoftActorCritic", "Pendulum-v1", LSTM),
+                ("catch", "PPO", "task_envs:Catch", CONV),
+                ("both", "PPO", "task_envs:Both", {}),
+                ("masked", "PPO", "task_envs:Masked", {}),
+                ("masked_gru", "DQN", "task_envs:Masked", GRU),
+                ("entry", "PPO", "task_envs:MaskedEntry", {}),
+                ("pair", "PPO", "task_envs:MaskedPair", {}),
+            )
+        }
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("name", ["masked", "masked_gru"])
+def test_a_mask_of_the_info_is_given_with_the_observation(
+    more_runs: dict[str, Path], name: str, deterministic: bool
+) -> None:
+    agent, env = slm_lab.load(more_runs[name]), Masked()
+    obs, info = env.reset(seed=0)
+    for _ in range(100):  # an action that is not allowed raises
+        obs, _, ended, _, info = env.step(agent.act(obs, deterministic, info["action_mask"]))
+        if ended:
+            agent.reset()
+            obs, info = env.reset()
+
+
+@pytest.mark.parametrize("only", range(4))
+def test_the_only_allowed_action_is_taken(more_runs: dict[str, Path], only: int) -> None:
+    agent, entry_agent = slm_lab.load(more_runs["masked"]), slm_lab.load(more_runs["entry"])
+    mask, obs = np.arange(4) == only, np.ones(4, np.float32)
+    for given in (mask, mask.astype(np.int8), mask.tolist()):
+        assert agent.act(obs, action_mask=given) == only
+    assert entry_agent.act({"obs": obs, "action_mask": mask.astype(np.int8)}) == only
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_mask_in_the_observation_is_found_there(more_runs: dict[str, Path], deterministic: bool) -> None:
+    agent, env = slm_lab.load(more_runs["entry"]), MaskedEntry()
+    obs, _ = env.reset(seed=0)
+    for _ in range(100):
+        obs, _, ended, _, _ = env.step(agent.act(obs, deterministic))
+        if ended:
+            obs, _ = env.reset()
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_each_component_keeps_to_its_part_of_a_mask(more_runs: dict[str, Path], deterministic: bool) -> None:
+    agent, env = slm_lab.load(more_runs["pair"]), MaskedPair()
+    obs, info = env.reset(seed=0)
+    for _ in range(100):
+        mask = info["action_mask"]
+        action = agent.act(obs, deterministic, mask)
+        assert env.action_space.contains(action)
+        if deterministic:
+            assert np.array_equal(agent.act(obs, action_mask=(mask[:2], mask[2:])), action)
+        obs, _, ended, _, info = env.step(action)
+        if ended:
+            obs, info = env.reset()
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_a_policy_with_a_memory_begins_anew_at_a_reset(more_runs: dict[str, Path], name: str) -> None:
+    agent = slm_lab.load(more_runs[name])
+    env = gym.make("Pendulum-v1")
+    shown = [env.reset(seed=0)[0], *(env.step(np.zeros(1, np.float32))[0] for _ in range(5))]
+    first, second = ([agent.act(obs) for obs in shown] for _ in range(2))
+    agent.reset()
+    third = [agent.act(obs) for obs in shown]
+    assert np.array_equal(third, first)
+    assert not np.array_equal(second[0], first[0])  # it went on from what it remembered
+    assert np.array_equal([slm_lab.load(more_runs[name]).act(shown[0])], first[:1])
+
+
+def test_a_memory_is_of_one_agent_and_changes_nothing_of_its_run(more_runs: dict[str, Path]) -> None:
+    before = contents(more_runs["gru"])
+    one, other = slm_lab.load(more_runs["gru"]), slm_lab.load(more_runs["gru"])
+    state = one.agent.state_dict()
+    obs = np.ones(3, np.float32)
+    expected = [one.act(obs) for _ in range(3)]
+    assert np.array_equal([other.act(obs) for _ in range(3)], expected)
+    assert_equal(one.agent.state_dict(), state)
+    assert contents(more_runs["gru"]) == before
+
+
+def test_a_policy_without_a_memory_is_the_same_before_and_after_a_reset(runs: dict[str, Path]) -> None:
+    agent, obs = slm_lab.load(runs["pendulum"]), np.ones(3, np.float32)
+    first = agent.act(obs)
+    agent.reset()
+    assert agent.act(obs) == first
+
+
+@pytest.mark.parametrize(("name", "env"), [("catch", Catch()), ("both", Both())])
+def test_images_and_entries_are_taken_as_the_env_gives_them(
+    more_runs: dict[str, Path], name: str, env: gym.Env[Any, Any]
+) -> None:
+    agent = slm_lab.load(more_runs[name])
+    obs, _ = env.reset(seed=0)
+    for deterministic in (True, False) * 5:
+        action = agent.act(obs, deterministic)
+        assert isinstance(action, int)
+        obs, _, ended, _, _ = env.step(action)
+        if ended:
+            obs, _ = env.reset()
+
+
+@pytest.mark.parametrize("name", ["gru", "catch", "both", "masked", "masked_gru", "entry", "pair"])
+def test_enjoy_plays_every_kind_of_env_and_net(more_runs: dict[str, Path], name: str) -> None:
+    trained = find_trained(more_runs[name])
+    for deterministic in (True, False):
+        returns = enjoy(trained, episodes=3, deterministic=deterministic, render=False)
+        assert len(returns) == 3
+        assert enjoy(trained, episodes=3, deterministic=deterministic, render=False) == returns
 
 
 def test_an_agent_without_nets_can_be_loaded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
