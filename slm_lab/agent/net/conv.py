@@ -152,9 +152,6 @@ class ConvNet(Net):
     trunk: ClassVar[type[MLPNet]] = MLPNet  # the same net without convolutions
 
     def __init__(self, spec: ConvNetSpec, in_shape: Shape, heads: Sequence[Head], side: int = 0) -> None:
-        if isinstance(in_shape, dict):
-            entries = f"the env gives entries {', '.join(in_shape)}"
-            raise SpecError(f"agent.net.type: {type(self).__name__} takes one observation array, {entries}.")
         name = spec.hid_layers_activation
         encoder = ConvEncoder(spec.conv_hid_layers, in_shape, name, spec.batch_norm, spec.normalize)
         super().__init__(spec, *linear_layers(encoder.size + side, spec.fc_hid_layers, name), heads)

@@ -241,15 +241,6 @@ def test_channels_last_is_refused_with_what_is_taken(shape: Shape, first: Shape)
     )
 
 
-def test_other_observations_are_refused_with_a_way_out() -> None:
-    with pytest.raises(SpecError, match=r"agent\.net\.type: got .* shape \(4,\); .* For vectors take MLPNet"):
-        build((4,))
-    with pytest.raises(SpecError, match=r"shape \(4, 3, 84, 84\); .* Let the env join 2 of its dims as channels\."):
-        build((4, 3, 84, 84))
-    with pytest.raises(SpecError, match=r"agent\.net\.type: ConvNet takes one observation array.*image, speed"):
-        build({"image": (2, 7, 6), "speed": (1,)})  # type: ignore[arg-type]
-
-
 def test_a_kernel_that_does_not_fit_is_refused_with_what_comes_to_it() -> None:
     # 20 x 30 -> 18 x 28 -> 8 x 13: a kernel of 5 with gaps of 1 spans 9
     with pytest.raises(SpecError) as error:
