@@ -323,3 +323,10 @@ def test_its_parts_are_the_convolutions_and_the_linear_layers(
 def test_specs_find_them_by_name() -> None:
     assert net_class("ConvNet", "agent.net.type") is ConvNet
     assert net_class("DuelingConvNet", "agent.net.type") is DuelingConvNet
+
+
+def test_other_observations_are_refused_with_a_way_out() -> None:
+    with pytest.raises(SpecError, match=r"agent\.net\.type: got .* shape \(4,\); .* For vectors take MLPNet"):
+        build((4,))
+    with pytest.raises(SpecError, match=r"shape \(4, 3, 84, 84\); .* Let the env join 2 of its dims as channels\."):
+        build((4, 3, 84, 84))
