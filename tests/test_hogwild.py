@@ -117,16 +117,16 @@ def test_workers_start_from_the_same_nets_and_targets(tmp_path: Path) -> None:
         assert isinstance(start, Team)
         first, second = session(spec, (3, 0, 0)), session(spec, (3, 0, 1))
         alone = params_of(first)
-        assert not torch.equal(params_of(second)["net.body.0.weight"], alone["net.body.0.weight"])
+        assert not torch.equal(params_of(second)["net.net.body.0.weight"], alone["net.net.body.0.weight"])
         for one in (first, second):
             one.join(start, fresh=True)
             assert_equal(params_of(one), alone)
-        assert torch.equal(alone["target.net.body.0.weight"], alone["net.body.0.weight"])
+        assert torch.equal(alone["target.net.net.body.0.weight"], alone["net.net.body.0.weight"])
         second.run(until=60)
         for name, tensor in params_of(first).items():
             moved = not torch.equal(tensor, alone[name])
             assert moved == name.startswith("net."), name  # nets are shared, target nets are one's own
-        assert not torch.equal(params_of(second)["target.net.body.0.weight"], alone["target.net.body.0.weight"])
+        assert not torch.equal(params_of(second)["target.net.net.body.0.weight"], alone["target.net.net.body.0.weight"])
         first.close()
         second.close()
 

@@ -18,16 +18,16 @@ def evaluate(agent: Agent, spec: EnvSpec, key: Key, frame: int, episodes: int, d
     slots = spec.model_copy(update={"num_envs": min(episodes, spec.num_envs), "vectorization": "sync"})
     env = make_env(slots, gamma=0.99, key=seeds, training=False)
     try:
-        return play(agent, env, episodes, None if deterministic else Rng(*seeds, Consumer.ACT))
+        return play(Player(agent, slots.num_envs), env, episodes, None if deterministic else Rng(*seeds, Consumer.ACT))
     finally:
         env.close()
 
 
-def play(agent: Agent, env: VecEnv, episodes: int, rng: Rng | None) -> list[float]:
+def play(player: Player, env: VecEnv, episodes: int, rng: Rng | None) -> list[float]:
     """Play a fixed share of the episodes in each env: counting the first to finish would favour short ones."""
     count = env.spaces.num_envs
     share = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
-    returns, player = list[float](), Player(agent, count)
+    returns = list[float]()
     while share.any():
         step = env.step(player(env.obs, env.action_mask, rng))
         ended = step.terminated | step.truncated

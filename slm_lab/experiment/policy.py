@@ -71,7 +71,7 @@ def enjoy(trained: Trained, episodes: int, deterministic: bool, render: bool, se
     key = (seed, trained.paths.trial, trained.paths.session or 0)
     env = make_env(spec.env, 0.99, key, training=False, render_mode="human" if render else None)
     try:
-        return play(agent, env, episodes, None if deterministic else Rng(*key, Consumer.EVAL))
+        return play(Player(agent, 1), env, episodes, None if deterministic else Rng(*key, Consumer.EVAL))
     finally:
         env.close()
 

@@ -76,7 +76,7 @@ def test_sampled_actions_score_otherwise_than_the_most_likely_ones(trained: Sess
 def test_the_statistics_are_those_of_training(trained: Session) -> None:
     before = returns(trained)
     assert trained.agent.normalizer is not None
-    moments = trained.agent.normalizer.moments[""]
+    moments = trained.agent.normalizer.moments["obs"]
     mean = moments.mean.copy()
     moments.mean = mean + 1
     try:
@@ -91,6 +91,7 @@ class Metronome:
     def __init__(self) -> None:
         self.spaces = Spaces((1,), np.dtype(np.float32), "discrete", 2, 2)
         self.obs: Any = np.zeros((2, 1), np.float32)
+        self.action_mask = None
         self.t = 0
         self.played = [0, 0]
 
@@ -104,8 +105,11 @@ class Metronome:
 
 
 class Idle:
-    def decide(self, obs: Any, rng: Any) -> Any:
+    def __call__(self, obs: Any, mask: Any, rng: Any) -> Any:
         return np.zeros(len(obs), np.int64)
+
+    def ended(self, ended: Any) -> None:
+        """Remembers nothing."""
 
 
 @pytest.mark.parametrize(

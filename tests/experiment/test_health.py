@@ -95,5 +95,5 @@ def test_parameters_and_statistics_that_are_not_finite_are_named(one: Session) -
         name, parameter = next(iter(one.agent.algorithm.nets.named_parameters()))
         parameter[0] = math.nan
     assert one.agent.normalizer is not None
-    one.agent.normalizer.moments[""].var[1] = math.inf
-    assert what_is_not_finite(one.agent) == f"parameter {name}, statistics of observation"
+    one.agent.normalizer.moments["obs"].var[1] = math.inf
+    assert what_is_not_finite(one.agent) == f"parameter {name}, statistics of observation obs"
