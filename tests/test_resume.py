@@ -75,7 +75,10 @@ def open_episodes(one: Session) -> int:
     state = one.env.state_dict()
     while "engine" not in state:
         state = state["env"]
-    return sum(slot["actions"] is not None for slot in state["engine"]["slots"])
+    engine = state["engine"]
+    if "elapsed" in engine:
+        return int((engine["elapsed"] > 0).sum())
+    return sum(slot["actions"] is not None for slot in engine["slots"])
 
 
 def resumed(spec: Spec, folder: Path, at: int, variant: str) -> Session:

@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from slm_lab.env.async_engine import AsyncEngine
+from slm_lab.env.atari import make_atari
+from slm_lab.env.atari_settings import check_atari
 from slm_lab.env.check import check_gym
+from slm_lab.env.classic import ClassicEngine, can_vectorise
 from slm_lab.env.engine import Engine, SyncEngine
+from slm_lab.env.envpool import check_envpool, make_envpool
 from slm_lab.env.known import EXACT, FIXED_LENGTH
+from slm_lab.env.playground import PREFIX, check_playground, make_playground
 from slm_lab.env.source import episode_limit
 from slm_lab.env.vec_env import GymVecEnv
 from slm_lab.env.wrapper import ActionMap, ClipReward, NormalizeReward, RewardScale
+from slm_lab.lib.errors import SpecError
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import VecEnv
 
@@ -19,10 +25,11 @@ Key = tuple[int, ...]
 
 
 class Family(NamedTuple):
-    """How the envs of one prefix are made and checked."""
+    """How the envs of one prefix are made and checked, and the backends it chooses from itself."""
 
     make: Callable[[EnvSpec, Key, bool, str | None], VecEnv]  # spec, key, training, render mode
     check: Callable[[EnvSpec], None]
+    backends: tuple[str, ...] = ("auto", "gymnasium")
 
 
 def make_gym(spec: EnvSpec, key: Key, training: bool, render_mode: str | None) -> VecEnv:
@@ -37,13 +44,20 @@ def make_gym(spec: EnvSpec, key: Key, training: bool, render_mode: str | None) -
     engine: Engine
     if spec.vectorization == "async" and render_mode is None:
         engine = AsyncEngine(spec, seeds)
+    elif can_vectorise(spec) and render_mode is None:
+        engine = ClassicEngine(spec, seeds)
     else:
         engine = SyncEngine(spec, seeds, render_mode)
     env = GymVecEnv(engine, limits, "exact" if spec.name in EXACT else "unverified")
     return ActionMap(env, env.action_space)
 
 
-ENVS: dict[str, Family] = {"": Family(make_gym, check_gym)}
+ENVS: dict[str, Family] = {
+    "": Family(make_gym, check_gym),
+    "ALE/": Family(make_atari, check_atari),
+    PREFIX: Family(make_playground, check_playground, ("auto", "gymnasium", "envpool", "jax")),
+}
+ENVPOOL = Family(make_envpool, check_envpool)
 
 
 def family(name: str) -> Family:
@@ -51,9 +65,26 @@ def family(name: str) -> Family:
     return ENVS[max((prefix for prefix in ENVS if name.startswith(prefix)), key=len)]
 
 
+def chosen(spec: EnvSpec) -> Family:
+    """The family of the env's name, or EnvPool where the spec asks for it."""
+    found = family(spec.name)
+    if spec.backend in found.backends:
+        return found
+    if spec.backend == "envpool":
+        return ENVPOOL
+    raise SpecError(
+        f"env.backend: {spec.backend} does not run {spec.name}. Allowed: {', '.join(found.backends)}, envpool."
+    )
+
+
+def has_engines(spec: EnvSpec) -> bool:
+    """Whether `vectorization` has a say: what steps many envs by itself does so in its own way."""
+    return chosen(spec) is ENVS[""]
+
+
 def make_env(spec: EnvSpec, gamma: float, key: Key, training: bool = True, render_mode: str | None = None) -> VecEnv:
     """A vector env whose seeds come from `key` (base, trial, session). Evaluation gets other seeds and raw rewards."""
-    env = family(spec.name).make(spec, key, training, render_mode)
+    env = chosen(spec).make(spec, key, training, render_mode)
     if not training:
         return env
     if spec.reward_scale != 1.0:
@@ -65,4 +96,4 @@ def make_env(spec: EnvSpec, gamma: float, key: Key, training: bool = True, rende
 
 def check_env(spec: EnvSpec) -> None:
     """SpecError when the env cannot be made as written; nothing is built."""
-    family(spec.name).check(spec)
+    chosen(spec).check(spec)

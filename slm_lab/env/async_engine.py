@@ -98,10 +98,9 @@ class Worker:
 
     def _step(self, _: None) -> None:
         views, rows = self._views, self._rows
-        obs, views.reward[rows], views.terminated[rows], views.truncated[rows], mask = self._engine.step(
-            views.action[rows]
-        )
-        self._show(rows, obs, mask)
+        step = self._engine.step(views.action[rows])
+        views.reward[rows], views.terminated[rows], views.truncated[rows] = step[1:4]
+        self._show(rows, step.obs, step.mask)
 
     def close(self) -> None:
         self._engine.close()

@@ -15,13 +15,18 @@ from slm_lab.types import Array, Obs, State
 
 
 class Transition(NamedTuple):
-    """One step of N envs: true successors [N, ...], raw float64 rewards [N], masks [N, A] where there are any."""
+    """One step of N envs: true successors [N, ...], raw float64 rewards [N], masks [N, A] where there are any.
+
+    `over` [N] says which envs must be reset, where that is not simply every end: a lost life ends what is learnt from,
+    and the game goes on.
+    """
 
     obs: Obs
     reward: Array
     terminated: Array
     truncated: Array
     mask: Array | None
+    over: Array | None = None
 
 
 class Engine(Protocol):

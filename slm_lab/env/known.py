@@ -46,9 +46,3 @@ FIXED_LENGTH = frozenset(
         ),
     }
 )
-
-# prefixes of families that have no factory yet
-NOT_INSTALLED = {
-    "ALE/": "Atari support is not installed",
-    "playground/": "MuJoCo Playground support is not installed",
-}

@@ -12,7 +12,6 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.envs.registration import load_env_creator
 
-from slm_lab.env.known import NOT_INSTALLED
 from slm_lab.lib.errors import SpecError, hint
 from slm_lab.spec.schema import EnvSpec
 
@@ -34,9 +33,6 @@ def find(name: str) -> Source:
         return Source(_creator(gym.registry[rest]), gym.registry[rest])
     if module is not None and callable(vars(module).get(rest)):
         return Source(vars(module)[rest], None)
-    for prefix, reason in NOT_INSTALLED.items():
-        if rest.startswith(prefix):
-            raise SpecError(f"env.name: {name!r}: {reason}.")
     runnable = [r.id for r in gym.registry.values() if isinstance(r.entry_point, str)]  # ids that are gone only raise
     near = hint(rest, [*runnable, *(vars(module) if module else ())])
     raise SpecError(

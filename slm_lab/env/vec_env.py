@@ -36,9 +36,9 @@ class GymVecEnv:
             self.spaces = replace(self.spaces, mask_size=self.action_mask.shape[1])
 
     def step(self, action: Array) -> Step:
-        obs, reward, terminated, truncated, mask = self._engine.step(action)
+        obs, reward, terminated, truncated, mask, over = self._engine.step(action)
         self._returns += reward
-        ended = counted = terminated | truncated
+        ended = counted = terminated | truncated if over is None else over
         if self._left is not None:
             cut = self._cut(self._left, ended)
             truncated |= cut

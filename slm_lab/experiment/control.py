@@ -11,6 +11,7 @@ from typing import Any
 from loguru import logger
 from rich.console import Console
 
+from slm_lab.env import has_engines
 from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
 from slm_lab.experiment.child import warm_up
@@ -119,7 +120,9 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str], fact
     """The spec with what was chosen for this run and what it runs on; fails here where it cannot run."""
     jobs, git = _jobs(spec, options), git_state()
     _, exact = preflight(spec, notes, facts, jobs)
-    if spec.env.vectorization == "auto":
+    if not has_engines(spec.env):
+        chosen = "sync"
+    elif spec.env.vectorization == "auto":
         chosen = choose_vectorization(spec.env, (spec.meta.random_seed, 0, 0), jobs)
     else:
         chosen = spec.env.vectorization

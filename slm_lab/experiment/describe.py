@@ -90,7 +90,7 @@ def _summary(path: str, net: ObsNet, obs: Any, target: bool) -> NetSummary:
 
 def _entries(net: ObsNet, obs: dict[str, Tensor]) -> list[str]:
     """Entries of an observation that a net looks at."""
-    return [*(net.keys or ["obs"]), *(key for key in net.hidden if key in obs)]
+    return [*net.keys, *(key for key in net.hidden if key in obs)]
 
 
 @contextmanager

@@ -105,6 +105,11 @@ class EnvSpec(Model):
     vectorization: Literal["auto", "sync", "async"] = Field(
         "auto", description="step envs in turn or in worker processes; auto measures. Both give the same numbers"
     )
+    backend: Literal["auto", "gymnasium", "envpool", "jax"] = Field(
+        "auto",
+        description="who steps the env: auto is EnvPool for playground/, else Gymnasium or ALE. EnvPool "
+        "cannot save an open episode: a resumed run starts new ones",
+    )
 
     @property
     def kwargs(self) -> dict[str, Any]:

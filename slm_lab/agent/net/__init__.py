@@ -13,9 +13,9 @@ from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.obs_net import ObsNet
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.torcharc import TorchArcNet
-from slm_lab.lib.errors import SpecError
+from slm_lab.lib.errors import SpecError, hint
 from slm_lab.lib.plugin import component
-from slm_lab.types import MASK, ObsShape
+from slm_lab.types import MASK, ObsShape, Shape
 
 NETS: Mapping[str, type[Net]] = {
     "MLPNet": MLPNet,
@@ -42,11 +42,11 @@ def make_net(
     action to be valued; with `acts` the first head is of actions.
     """
     cls, joined = net_class(spec.type, "agent.net.type"), (side,) if side else ()
-    shapes = dict(obs_shape) if isinstance(obs_shape, Mapping) else {"obs": obs_shape}
-    shapes.pop(MASK, None)
-    bare = list(shapes) == ["obs"] and spec.encoders is None
-    if bare and not (issubclass(cls, RecurrentNet) and len(shapes["obs"]) == IMAGE_DIMS):
-        return ObsNet(cls(spec, shapes["obs"], heads, *joined), None, [], name, side, acts)  # type: ignore[arg-type]
+    shapes = entry_shapes(spec, obs_shape)
+    first = next(iter(shapes.values()))
+    bare = len(shapes) == 1 and spec.encoders is None
+    if bare and not (issubclass(cls, RecurrentNet) and len(first) == IMAGE_DIMS):
+        return ObsNet(cls(spec, first, heads, *joined), None, list(shapes), name, side, acts)  # type: ignore[arg-type]
     if cls.takes_entries:
         if spec.encoders is not None:
             raise SpecError(f"agent.net.encoders: {spec.type} has layers of its own for each entry; allowed: none.")
@@ -55,3 +55,14 @@ def make_net(
     encoders = make_encoders(spec, images, shapes, net_class)
     net = net_class(trunk.type, "agent.net.type")(trunk, (encoders.size,), heads, *joined)  # type: ignore[arg-type]
     return ObsNet(net, encoders, list(shapes), name, side, acts)
+
+
+def entry_shapes(spec: NetSpec, obs_shape: ObsShape) -> dict[str, Shape]:
+    """The entries that a net looks at: all of an observation's, or those it names."""
+    shapes = dict(obs_shape) if isinstance(obs_shape, Mapping) else {"obs": obs_shape}
+    shapes.pop(MASK, None)
+    for key in spec.entries or ():
+        if key not in shapes:
+            known = f"{hint(key, shapes)} Known: {', '.join(shapes)}."
+            raise SpecError(f"agent.net.entries: the observation has no entry {key!r}.{known}")
+    return {key: shapes[key] for key in spec.entries} if spec.entries else shapes

@@ -69,6 +69,9 @@ class NetSpec(Model):
     update_frequency: Float = Field(1, gt=0, description="frames between replacements of a target net")
     polyak_coef: Float = Field(0.0, ge=0, le=1, description="weight of the new parameters in a target net")
     gpu: bool | Literal["auto"] | Int | None = Field("auto", description="auto: a GPU where there is one; false: never")
+    entries: list[str] | None = Field(
+        None, min_length=1, description="entries of the observation that this net looks at; unset: all of them"
+    )
     encoders: dict[str, dict[str, Any]] | None = Field(
         None, description="a net for each named entry of the observation, whose outputs are joined; see docs on nets"
     )

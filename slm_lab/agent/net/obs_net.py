@@ -62,7 +62,7 @@ class ObsNet(nn.Module):
         """What the net takes of an observation's entries."""
         if self.encoders is not None:
             return self.encoders.forward(obs)
-        return {key: obs[key] for key in self.keys} if self.keys else obs["obs"]
+        return obs[self.keys[0]] if len(self.keys) == 1 else {key: obs[key] for key in self.keys}
 
     def _allowed(self, outputs: list[Tensor], mask: Tensor | None) -> list[Tensor]:
         if mask is None or not self.acts:

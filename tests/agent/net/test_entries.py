@@ -111,10 +111,20 @@ def test_one_array_needs_no_encoder() -> None:
         assert linear(net.net) == [(3, 5), (5, 2)]
 
 
-def test_a_single_entry_of_another_name_has_one() -> None:
+def test_a_single_entry_goes_to_the_net_itself() -> None:
     net = build(MLP, {"speed": (2,)})
-    assert encoders(net).keys == ["speed"]
+    assert net.encoders is None
     assert net({"speed": torch.zeros(4, 2)})[0].shape == (4, 2)
+
+
+def test_a_net_looks_at_the_entries_it_names_and_no_others() -> None:
+    net = build(MLP, entries=["speed"])
+    x = {"camera": torch.zeros(4, 1, 6, 6), "speed": torch.zeros(4, 2)}
+    out = net(x)[0]
+    assert torch.equal(net({**x, "camera": torch.ones(4, 1, 6, 6)})[0], out)
+    assert not torch.equal(net({**x, "speed": torch.ones(4, 2)})[0], out)
+    with pytest.raises(SpecError, match=r"agent\.net\.entries: .* no entry 'sped'\. Did you mean 'speed'\?"):
+        build(MLP, entries=["sped"])
 
 
 def test_entries_may_have_any_name() -> None:
