@@ -192,6 +192,13 @@ def rows_in(obs: Any) -> int:
     return len(next(iter(obs.values()))) if isinstance(obs, Mapping) else len(obs)
 
 
+def episode_starts(ended: Tensor) -> Tensor:
+    """Where an episode starts [T, N], by where episodes end; also at the first step, whatever was before it."""
+    starts = ended.new_ones(ended.shape)
+    starts[1:] = ended[:-1]
+    return starts
+
+
 @dataclass
 class Clock:
     """Where a session stands. One vector step is one `t` and `num_envs` frames."""

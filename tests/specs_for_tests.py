@@ -148,3 +148,13 @@ def _set(tree: dict[str, Any], path: str, value: Any) -> None:
 
 def _copy(value: Any) -> Any:
     return {key: _copy(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def assert_trains(env_name: str, **rest: Any) -> None:
+    """PPO steps an env for 40 frames and learns from them."""
+    settings = {"agent.algorithm.time_horizon": 5, "agent.algorithm.minibatch_size": 8, **rest}
+    session = tiny_session(tiny_spec("PPO", env_name, max_frame=40, **settings))
+    session.run()
+    session.close()
+    assert session.clock.frame == 40
+    assert session.clock.opt_step > 0

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from slm_lab.cli.net import app as net_app
+from slm_lab.cli.options import Debug, Sets
 from slm_lab.cli.spec import app as spec_app
 from slm_lab.lib.errors import LabError, RunError
 
@@ -41,16 +42,11 @@ def about(show: Annotated[bool, typer.Option("--version", help="Show the version
         raise typer.Exit
 
 
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Fill ${KEY}, or override a key or a dotted path."),
-]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Sessions at once, one a core unless set; numbers are the same.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Torch threads of a session; recorded, for sums depend on it.")
 ]
 Render = Annotated[bool, typer.Option(envvar="RENDER", help="Show the env in a window.")]
-Debug = Annotated[bool, typer.Option(help="Show the tracebacks of errors.")]
 LogExtra = Annotated[
     bool,
     typer.Option(envvar=["LOG_EXTRA", "LOG_METRICS"], help="Also draw strength, efficiencies, stability, consistency."),

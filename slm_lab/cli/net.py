@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from slm_lab.cli.options import Debug, File, Name, Sets, say
 
 app = typer.Typer(no_args_is_help=True, help="Look at the nets of a spec without training them.")
 
@@ -15,12 +15,7 @@ def nets() -> None:
 
 
 @app.command()
-def show(
-    file: Annotated[str, typer.Argument(help="Spec file.")],
-    name: Annotated[str, typer.Argument(help="Name of a spec in it.")],
-    sets: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="As in `run`.")] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
-) -> None:
+def show(file: File, name: Name, sets: Sets = None, debug: Debug = False) -> None:
     """Print the nets of a spec as they would be built for its env: layers, shapes and parameter counts."""
     from slm_lab.experiment.describe import describe
     from slm_lab.experiment.net_table import table
@@ -29,7 +24,6 @@ def show(
     loaded = load(file, name, sets or [])
     notes = list(loaded.notes)
     description = describe(loaded.spec, notes)
-    for note in dict.fromkeys([*loaded.applied, *notes]):
-        typer.echo(f"note: {note}", err=True)
+    say([*loaded.applied, *notes])
     typer.echo(f"{loaded.spec.name}: {loaded.spec.agent.algorithm['name']} on {loaded.spec.env.name}")
     typer.echo(table(description))

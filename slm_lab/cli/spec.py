@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from slm_lab.cli.options import Debug, File, Name, Sets, say
+from slm_lab.lib.columns import columns
 from slm_lab.lib.errors import LabError, SpecError, lookup
 
 app = typer.Typer(no_args_is_help=True, help="Check, show and explain specs without running them.")
@@ -17,8 +19,8 @@ app = typer.Typer(no_args_is_help=True, help="Check, show and explain specs with
 @app.command()
 def check(
     files: Annotated[list[str], typer.Argument(help="Spec files; every spec in them is checked.")],
-    sets: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="As in `run`.")] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+    sets: Sets = None,
+    debug: Debug = False,
 ) -> None:
     """Validate every spec of the given files."""
     bad = 0
@@ -61,12 +63,7 @@ def _checks(file: str, sets: list[str]) -> list[tuple[str, Callable[[], list[str
 
 
 @app.command()
-def show(
-    file: Annotated[str, typer.Argument(help="Spec file.")],
-    name: Annotated[str, typer.Argument(help="Name of a spec in it.")],
-    sets: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="As in `run`.")] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
-) -> None:
+def show(file: File, name: Name, sets: Sets = None, debug: Debug = False) -> None:
     """Print the resolved spec as JSON, with every default: a spec file of its own."""
     from slm_lab.experiment.check import check as check_spec
     from slm_lab.experiment.explain import resolved
@@ -75,15 +72,14 @@ def show(
     loaded = load(file, name, sets or [])
     notes = list(loaded.notes)
     plan = check_spec(loaded.spec, notes)
-    for note in dict.fromkeys([*loaded.applied, *notes]):
-        typer.echo(f"note: {note}", err=True)
+    say([*loaded.applied, *notes])
     typer.echo(json.dumps({loaded.spec.name: resolved(loaded.spec, plan)}, indent=2))
 
 
 @app.command()
 def keys(
     component: Annotated[str | None, typer.Argument(help="env, meta, PPO, MLPNet, ...; without it, all.")] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+    debug: Debug = False,
 ) -> None:
     """List spec keys with type, default and meaning, from the code that reads them."""
     from slm_lab.experiment.explain import components
@@ -95,16 +91,10 @@ def keys(
         typer.echo(f"{name}: {(model.__doc__ or '').strip()}")
         rows = [tuple(doc) for doc in describe(model)]
         rows += [(key, "inert", "", f"{reason}; ignored with a warning") for key, reason in model.inert.items()]
-        for line in _columns([("key", "type", "default", "meaning"), *rows]):
+        for line in columns([("key", "type", "default", "meaning"), *rows]):
             typer.echo(f"  {line}")
         typer.echo("")
 
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
-
-
-def _columns(rows: list[tuple[str, ...]]) -> list[str]:
-    """Rows as lines of aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -14,6 +14,7 @@ from slm_lab.env.engine import Engine, SyncEngine
 from slm_lab.env.envpool import check_envpool, make_envpool
 from slm_lab.env.known import EXACT, FIXED_LENGTH
 from slm_lab.env.playground import PREFIX, check_playground, make_playground
+from slm_lab.env.seeds import env_seeds
 from slm_lab.env.source import episode_limit
 from slm_lab.env.vec_env import GymVecEnv
 from slm_lab.env.wrapper import ActionMap, ClipReward, NormalizeReward, RewardScale
@@ -35,12 +36,11 @@ class Family(NamedTuple):
 def make_gym(spec: EnvSpec, key: Key, training: bool, render_mode: str | None) -> VecEnv:
     """Any single Gymnasium env as a vector env that takes the policy's actions."""
     # late: worker processes import this package, and torch would cost each of them seconds
-    from slm_lab.lib.rng import Consumer, Rng, seed_of
+    from slm_lab.lib.rng import Consumer, Rng
 
-    consumer = Consumer.ENV if training else Consumer.EVAL
-    seeds = [seed_of(*key, consumer, i) for i in range(spec.num_envs)]
+    seeds = env_seeds(spec, key, training)
     limit = episode_limit(spec) if training and spec.num_envs > 1 and spec.name in FIXED_LENGTH else None
-    limits = Rng(*key, consumer).numpy.integers(1, limit + 1, spec.num_envs) if limit else None
+    limits = Rng(*key, Consumer.ENV).numpy.integers(1, limit + 1, spec.num_envs) if limit else None
     engine: Engine
     if spec.vectorization == "async" and render_mode is None:
         engine = AsyncEngine(spec, seeds)

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box
-from loguru import logger
 
 from slm_lab.env.atari_settings import COLOUR, ale, ale_arguments, check_atari
 from slm_lab.env.engine import Transition
-from slm_lab.env.vec_env import GymVecEnv
-from slm_lab.env.wrapper import ActionMap, ClipReward
+from slm_lab.env.seeds import LARGEST, env_seeds, later_seeds
+from slm_lab.env.vec_env import RestartingVecEnv
+from slm_lab.env.wrapper import ActionMap, clipped_unless_shaped
 from slm_lab.lib.errors import LabError
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Obs, State, VecEnv
-
-LARGEST_SEED = 2**31 - 1  # ALE's seeds are positive 32-bit integers
 
 
 class AtariEngine:
@@ -43,7 +41,7 @@ class AtariEngine:
         if self._started:
             self._begin(index, np.full(len(index), -1))
         else:
-            self._begin(index, np.array(self._seeds)[index] & LARGEST_SEED)
+            self._begin(index, np.array(self._seeds)[index] & LARGEST)
         return self._obs[index], None
 
     def _begin(self, index: Array, seeds: Array) -> None:
@@ -70,11 +68,8 @@ class AtariEngine:
 
     def load_state_dict(self, state: State) -> list[int]:
         """Start games whose seeds follow from the saved ones and from when they were saved; nothing is replayed."""
-        from slm_lab.lib.rng import seed_of  # late, as in make_atari
-
         self._seeds, self._steps = [int(seed) for seed in state["seeds"]], int(state["steps"])
-        derived = [seed_of(seed, self._steps) & LARGEST_SEED for seed in self._seeds]
-        self._begin(np.arange(self.num_envs), np.array(derived))
+        self._begin(np.arange(self.num_envs), np.array(later_seeds(self._seeds, self._steps)) & LARGEST)
         return []
 
     def close(self) -> None:
@@ -89,26 +84,13 @@ def polar(action: Array) -> Array:
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-class AtariVecEnv(GymVecEnv):
-    """N games; loaded ones are new, and have scored nothing yet."""
-
-    def load_state_dict(self, state: State) -> None:
-        super().load_state_dict({**state, "returns": np.zeros(self.spaces.num_envs)})
-        logger.warning("Atari games cannot be saved: new ones start, and the run is not an exact continuation")
-
-
 def make_atari(spec: EnvSpec, key: tuple[int, ...], training: bool, render_mode: str | None) -> VecEnv:
     """A vector of games; learning rewards are clipped to [-1, 1] unless the spec says what becomes of them."""
-    # late: worker processes import this package, and torch would cost each of them seconds
-    from slm_lab.lib.rng import Consumer, seed_of
-
     if render_mode is not None:
         raise LabError(f"env.name: {spec.name} opens no window; run it without rendering.")
-    consumer = Consumer.ENV if training else Consumer.EVAL
-    engine = AtariEngine(spec, [seed_of(*key, consumer, i) for i in range(spec.num_envs)], training)
-    env = ActionMap(AtariVecEnv(engine, exact="restarts"), engine.action_space)
-    shaped = spec.clip_reward is not None or spec.normalize_reward or spec.reward_scale != 1.0
-    return env if shaped or not training else ClipReward(env, -1, 1)
+    engine = AtariEngine(spec, env_seeds(spec, key, training), training)
+    env = ActionMap(RestartingVecEnv(engine, "Atari games"), engine.action_space)
+    return clipped_unless_shaped(env, spec) if training else env
 
 
 def atari_screen(spec: EnvSpec, key: tuple[int, ...], training: bool = False) -> VecEnv:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from loguru import logger
 
 from slm_lab.env.engine import Transition, put, take
-from slm_lab.env.envpool_task import LARGEST, PoolTask, library, pool_task, quietly
+from slm_lab.env.envpool_task import PoolTask, library, pool_task, quietly
 from slm_lab.env.known import FIXED_LENGTH
+from slm_lab.env.seeds import LARGEST, env_seeds, later_seeds
 from slm_lab.env.spaces import Entry, ObsCodec
-from slm_lab.env.vec_env import GymVecEnv
-from slm_lab.env.wrapper import ActionMap, ClipReward
+from slm_lab.env.vec_env import RestartingVecEnv
+from slm_lab.env.wrapper import ActionMap, clipped_unless_shaped
 from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import MASK, Array, Obs, State, VecEnv
@@ -91,10 +91,8 @@ class EnvPoolEngine:
 
     def load_state_dict(self, state: State) -> list[int]:
         """Start episodes whose seeds follow from the saved ones and from when they were saved; nothing is replayed."""
-        from slm_lab.lib.rng import seed_of  # late, as in make_pool
-
         self._seeds, self._steps = [int(seed) for seed in state["seeds"]], int(state["steps"])
-        self._build([seed_of(seed, self._steps) for seed in self._seeds])
+        self._build(later_seeds(self._seeds, self._steps))
         self.reset(np.arange(self.num_envs))
         return []
 
@@ -166,19 +164,6 @@ def _reader(space: Space[Any]) -> Read:
     return read
 
 
-class PoolVecEnv(GymVecEnv):
-    """N envs of a pool; loaded ones are new, have scored nothing yet, and are out of phase again."""
-
-    def __init__(self, engine: EnvPoolEngine, staggered: bool) -> None:
-        super().__init__(engine, engine.first_limits() if staggered else None, "restarts")
-        self._pool, self._staggered = engine, staggered
-
-    def load_state_dict(self, state: State) -> None:
-        super().load_state_dict({**state, "returns": np.zeros(self.spaces.num_envs), "left": None})
-        self._left = self._pool.first_limits() if self._staggered else None
-        logger.warning("EnvPool's episodes cannot be saved: new ones start, and the run is not an exact continuation")
-
-
 def make_envpool(spec: EnvSpec, key: tuple[int, ...], training: bool, render_mode: str | None) -> VecEnv:
     """A Gymnasium id, or one of EnvPool's own, as a vector env that takes the policy's actions."""
     task = pool_task(spec, training)
@@ -189,16 +174,13 @@ def make_envpool(spec: EnvSpec, key: tuple[int, ...], training: bool, render_mod
 
 def make_pool(spec: EnvSpec, task: PoolTask, key: tuple[int, ...], training: bool, render_mode: str | None) -> VecEnv:
     """A vector env of a task; Atari's learning rewards are clipped to [-1, 1] unless the spec says otherwise."""
-    # late: worker processes import this package, and torch would cost each of them seconds
-    from slm_lab.lib.rng import Consumer, seed_of
-
     if render_mode is not None:
         raise LabError(f"env.backend: EnvPool opens no window; run {spec.name} without rendering.")
-    consumer = Consumer.ENV if training else Consumer.EVAL
-    engine = EnvPoolEngine(task, [seed_of(*key, consumer, i) for i in range(spec.num_envs)])
-    env = ActionMap(PoolVecEnv(engine, training and spec.num_envs > 1 and task.fixed_length), engine.action_space)
-    shaped = spec.clip_reward is not None or spec.normalize_reward or spec.reward_scale != 1.0
-    return ClipReward(env, -1, 1) if task.atari and training and not shaped else env
+    engine = EnvPoolEngine(task, env_seeds(spec, key, training))
+    staggered = training and spec.num_envs > 1 and task.fixed_length
+    vector = RestartingVecEnv(engine, "EnvPool's episodes", engine.first_limits if staggered else None)
+    env = ActionMap(vector, engine.action_space)
+    return clipped_unless_shaped(env, spec) if task.atari and training else env
 
 
 def check_envpool(spec: EnvSpec) -> None:

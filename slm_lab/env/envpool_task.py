@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from gymnasium import spaces
 
+from slm_lab.env.seeds import LARGEST
 from slm_lab.lib.errors import SpecError, hint
 from slm_lab.spec.schema import EnvSpec
 
-LARGEST = 2**31 - 1
 ALE = "ALE/"
 STICKY = 0.25  # registered for ALE's v5 ids; EnvPool's own default is 0
 RESPELT = {"TicTacToe3D-v5": "TicTacToe3d-v5"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -89,3 +90,16 @@ class GymVecEnv:
         self.obs, self.action_mask = self._engine.current()
         self._returns = np.array(state["returns"], np.float64)
         self._left = None if state["left"] is None else np.array(state["left"], np.int64)
+
+
+class RestartingVecEnv(GymVecEnv):
+    """Envs whose open episodes cannot be saved: loaded ones are new, have scored nothing and are out of phase again."""
+
+    def __init__(self, engine: Engine, what: str, limits: Callable[[], Array] | None = None) -> None:
+        super().__init__(engine, limits() if limits else None, "restarts")
+        self._what, self._limits = what, limits
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict({**state, "returns": np.zeros(self.spaces.num_envs), "left": None})
+        self._left = self._limits() if self._limits else None
+        logger.warning(f"{self._what} cannot be saved: new ones start, and the run is not an exact continuation")

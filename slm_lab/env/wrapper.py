@@ -10,6 +10,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from slm_lab.lib.moments import RunningMoments
+from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Shape, State, Step, VecEnv
 
 
@@ -131,3 +132,9 @@ class ClipReward(Wrapper):
     def step(self, action: Array) -> Step:
         step = super().step(action)
         return Step(np.minimum(np.maximum(step.reward, self._low), self._high), *step[1:])  # half the cost of clip
+
+
+def clipped_unless_shaped(env: VecEnv, spec: EnvSpec) -> VecEnv:
+    """Rewards cut to [-1, 1], as is usual for Atari, unless the spec says what becomes of them."""
+    shaped = spec.clip_reward is not None or spec.normalize_reward or spec.reward_scale != 1.0
+    return env if shaped else ClipReward(env, -1, 1)

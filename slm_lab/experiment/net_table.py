@@ -1,10 +1,9 @@
-"""Nets as text: aligned columns, which read well in a terminal and in a file."""
+"""Nets as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from slm_lab.experiment.describe import Description, NetSummary
+from slm_lab.lib.columns import columns
 
 
 def table(description: Description) -> str:
@@ -20,20 +19,10 @@ def table(description: Description) -> str:
 
 def _block(net: NetSummary) -> str:
     head = f"{net.path}: takes {net.takes}; {net.params:,} parameters"
+    counts = [f"{layer.params:,}" if layer.params else "" for layer in net.layers]
+    widest = max(map(len, counts), default=0)
     rows = [
-        (layer.path, layer.kind, str(list(layer.shape)), f"{layer.params:,}" if layer.params else "")
-        for layer in net.layers
+        (layer.path, layer.kind, str(list(layer.shape)), count.rjust(widest))
+        for layer, count in zip(net.layers, counts, strict=True)
     ]
-    return "\n".join([head, *aligned(rows)])
-
-
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines, columns as wide as their widest entry; the last column to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return [
-        "  "
-        + "  ".join(
-            [*(cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)), row[-1].rjust(widths[-1])]
-        ).rstrip()
-        for row in rows
-    ]
+    return "\n".join([head, *(f"  {line}" for line in columns(rows))])

@@ -10,7 +10,8 @@ import pytest
 from loguru import logger
 
 from slm_lab.env import check_env, make_env
-from slm_lab.env.atari import LARGEST_SEED, AtariEngine, atari_screen, polar
+from slm_lab.env.atari import AtariEngine, atari_screen, polar
+from slm_lab.env.seeds import LARGEST
 from slm_lab.env.vec_env import GymVecEnv
 from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.lib.rng import Consumer, seed_of
@@ -77,7 +78,7 @@ def test_returns_are_the_scores_of_whole_games_on_the_bare_emulator(
 ) -> None:
     given = {"repeat_action_probability": sticky, "noop_max": 0, "max_t": max_t}
     envs = [make_env(spec(game, life_loss_info=lives, **given), 0.99, KEY) for lives in (False, True)]
-    plain = Plain(game.lower(), seed_of(*KEY, Consumer.ENV, 0) & LARGEST_SEED, sticky, max_t or 27_000)
+    plain = Plain(game.lower(), seed_of(*KEY, Consumer.ENV, 0) & LARGEST, sticky, max_t or 27_000)
     scores = list[float]()
     for action in actions(envs[0], steps):
         score = plain.step(int(action[0]))
@@ -92,7 +93,7 @@ def test_returns_are_the_scores_of_whole_games_on_the_bare_emulator(
 @pytest.mark.parametrize(("game", "steps"), [("Pong", 2000), ("Tennis", 6000)])
 def test_games_without_lives_are_scored_at_their_own_end(game: str, steps: int) -> None:
     env = make_env(spec(game, noop_max=0, life_loss_info=True), 0.99, KEY)
-    plain = Plain(game.lower(), seed_of(*KEY, Consumer.ENV, 0) & LARGEST_SEED, 0.25, 27_000)
+    plain = Plain(game.lower(), seed_of(*KEY, Consumer.ENV, 0) & LARGEST, 0.25, 27_000)
     scores, returns = list[float](), list[float]()
     for action in actions(env, steps):
         score = plain.step(int(action[0]))
@@ -136,7 +137,7 @@ def test_a_lost_life_ends_what_is_learnt_from_and_the_game_goes_on() -> None:
     bare = ale_py.AtariVectorEnv(
         "breakout", 1, num_threads=1, reward_clipping=False, repeat_action_probability=0.25, life_loss_info=True
     )
-    seed = seed_of(*KEY, Consumer.ENV, 0) & LARGEST_SEED
+    seed = seed_of(*KEY, Consumer.ENV, 0) & LARGEST
     bare.reset(seed=np.array([seed]))
     lives, fire = list[int](), np.ones(1, np.int64)
     while not lives or lives[-1]:  # one game of five lives

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from loguru import logger
-from specs_for_tests import tiny_session, tiny_spec
+from specs_for_tests import assert_trains
 
 from slm_lab.env import check_env, make_env
 from slm_lab.env.envpool import EnvPoolEngine
@@ -371,12 +371,7 @@ CONV: dict[str, Any] = {
     ],
 )
 def test_a_session_learns_for_40_frames(name: str, rest: dict[str, Any]) -> None:
-    settings = {"agent.algorithm.time_horizon": 5, "agent.algorithm.minibatch_size": 8, **rest}
-    session = tiny_session(tiny_spec("PPO", name, backend="envpool", max_frame=40, **settings))
-    session.run()
-    session.close()
-    assert session.clock.frame == 40
-    assert session.clock.opt_step > 0
+    assert_trains(name, backend="envpool", **rest)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs_for_tests import tiny_session, tiny_spec
+from specs_for_tests import assert_trains
 
 from slm_lab.env import check_env, make_env
 from slm_lab.env.playground import FIXED_LENGTH, PORTS, playground_task
@@ -142,12 +142,7 @@ def test_reward_scale_stays_outside_the_reported_return() -> None:
 
 @pytest.mark.parametrize("rest", [{}, {"env.privileged": True}])
 def test_a_session_learns_for_40_frames(rest: dict[str, Any]) -> None:
-    settings = {"agent.algorithm.time_horizon": 5, "agent.algorithm.minibatch_size": 8, **rest}
-    session = tiny_session(tiny_spec("PPO", "playground/Go1Getup", max_frame=40, **settings))
-    session.run()
-    session.close()
-    assert session.clock.frame == 40
-    assert session.clock.opt_step > 0
+    assert_trains("playground/Go1Getup", **rest)
 
 
 @pytest.mark.parametrize(

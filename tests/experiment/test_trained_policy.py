@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,22 @@ from slm_lab.experiment.policy import enjoy, find_trained
 from slm_lab.lib.errors import LabError
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """One finished run each, by env."""
-    data = tmp_path_factory.mktemp("data")
+def finished(data: Path, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Path]:
+    """Folders of finished runs, by the names of their specs; nothing is drawn."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
         patch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
-        yield {
-            name: run_tiny(data, dict(tiny("PPO", env_name, net={"shared": False, **net}), name=name)).predir
-            for name, env_name, net in (
-                ("pendulum", "Pendulum-v1", {"log_std_init": 0.0}),
-                ("cartpole", "CartPole-v1", {}),
-            )
-        }
+        return {name: run_tiny(data, {**spec, "name": name}).predir for name, spec in specs.items()}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One finished run each, by env."""
+    specs = {
+        "pendulum": tiny("PPO", "Pendulum-v1", net={"shared": False, "log_std_init": 0.0}),
+        "cartpole": tiny("PPO", "CartPole-v1", net={"shared": False}),
+    }
+    return finished(tmp_path_factory.mktemp("data"), specs)
 
 
 def best_of(folder: Path) -> dict[str, Any]:
@@ -108,25 +110,23 @@ def test_sampled_actions_vary_and_are_the_same_for_every_load(runs: dict[str, Pa
 
 
 @pytest.fixture(scope="module")
-def more_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def more_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Runs of nets with a memory, and of the tasks."""
-    data = tmp_path_factory.mktemp("more")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-        patch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
-        yield {
-            name: run_tiny(data, dict(tiny(algorithm, env_name, net=net, env={"max_frame": 180}), name=name)).predir
-            for name, algorithm, env_name, net in (
-                ("gru", "PPO", "Pendulum-v1", GRU),
-                ("lstm", "SoftActorCritic", "Pendulum-v1", LSTM),
-                ("catch", "PPO", "task_envs:Catch", CONV),
-                ("both", "PPO", "task_envs:Both", {}),
-                ("masked", "PPO", "task_envs:Masked", {}),
-                ("masked_gru", "DQN", "task_envs:Masked", GRU),
-                ("entry", "PPO", "task_envs:MaskedEntry", {}),
-                ("pair", "PPO", "task_envs:MaskedPair", {}),
-            )
-        }
+    cases = {
+        "gru": ("PPO", "Pendulum-v1", GRU),
+        "lstm": ("SoftActorCritic", "Pendulum-v1", LSTM),
+        "catch": ("PPO", "task_envs:Catch", CONV),
+        "both": ("PPO", "task_envs:Both", {}),
+        "masked": ("PPO", "task_envs:Masked", {}),
+        "masked_gru": ("DQN", "task_envs:Masked", GRU),
+        "entry": ("PPO", "task_envs:MaskedEntry", {}),
+        "pair": ("PPO", "task_envs:MaskedPair", {}),
+    }
+    specs = {
+        name: tiny(algorithm, env_name, net=net, env={"max_frame": 180})
+        for name, (algorithm, env_name, net) in cases.items()
+    }
+    return finished(tmp_path_factory.mktemp("more"), specs)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

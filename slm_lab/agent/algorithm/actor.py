@@ -11,7 +11,7 @@ from torch import Tensor
 from slm_lab.agent.algorithm.acting import NetActor
 from slm_lab.agent.algorithm.base import AlgorithmSpec, Key, NetPlan, resolve_device
 from slm_lab.agent.algorithm.policy import Policy
-from slm_lab.agent.algorithm.stretches import cut, lesson
+from slm_lab.agent.algorithm.stretches import whole
 from slm_lab.agent.net import make_net
 from slm_lab.agent.net.modes import Modes
 from slm_lab.agent.net.optim import Group, Optim
@@ -67,8 +67,8 @@ class ActorCriticLearner:
         return self.policy.dist(*outputs)
 
     def whole(self, flat: Batch, ended: Tensor) -> Batch:
-        """A whole rollout in one batch: as rows, or as stretches where nets are recurrent; ended [T, N]."""
-        return flat if self.length is None else lesson(flat, cut(ended, self.length))
+        """A whole rollout in one batch, as its nets learn from it; ended [T, N]."""
+        return whole(flat, ended, self.length)
 
     def values(self, obs: Any) -> Array:
         """V of rows [B, ...] without gradient, numpy [B]."""

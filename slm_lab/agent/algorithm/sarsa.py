@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, AlgorithmSpec, Key, NetPlan
 from slm_lab.agent.algorithm.joined import joined
 from slm_lab.agent.algorithm.losses import taken, td_target
-from slm_lab.agent.algorithm.stretches import cut, lesson
+from slm_lab.agent.algorithm.stretches import whole
 from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
 from slm_lab.agent.net.obs_net import mask_in
 from slm_lab.spec.parse import Float, Int
@@ -63,9 +63,8 @@ class SARSA(Algorithm):
             return {"loss": math.nan, "opt_steps": 0, **metrics}
         learner.optim.set_lr(frame)
         before = rollout.rows(0, len(rollout) - 1)
-        batch = before.flat().with_extra(target=self.targets(rollout, frame).flatten())
-        if self.length is not None:
-            batch = lesson(batch, cut(before.ended, self.length))
+        rows = before.flat().with_extra(target=self.targets(rollout, frame).flatten())
+        batch = whole(rows, before.ended, self.length)
         with learner.training():
             value = taken(learner.net(batch.obs)[0], batch.action)
         loss = learner.optim.step({"value": learner.loss(value, batch.extra["target"])})

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slm_lab.types import Batch, Sequences
+from slm_lab.types import Batch, Sequences, episode_starts
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,15 @@ def cut(ended: Tensor, length: int) -> Cut:
     row = starts + torch.arange(min(length, steps), device=ended.device)[:, None]
     real = (row < steps).repeat_interleave(envs, 1)
     index = row.clamp_max(steps - 1).unsqueeze(-1) * envs + torch.arange(envs, device=ended.device)
-    first = torch.ones_like(ended)
-    first[1:] = ended[:-1]
     index = index.flatten(1)
-    after = first.flatten()[index]
-    after[0] = True
-    return Cut(index, real, after)
+    first = episode_starts(ended).flatten()[index]
+    first[0] = True
+    return Cut(index, real, first)
+
+
+def whole(flat: Batch, ended: Tensor, length: int | None) -> Batch:
+    """A whole rollout in one batch: as rows, or as stretches where nets are recurrent; ended [T, N]."""
+    return flat if length is None else lesson(flat, cut(ended, length))
 
 
 def lesson(flat: Batch, cut: Cut, which: Tensor | slice = slice(None)) -> Batch:

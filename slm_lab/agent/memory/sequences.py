@@ -12,7 +12,7 @@ from torch import Tensor
 from slm_lab.agent.memory.base import MemoryBase
 from slm_lab.agent.memory.replay import Replay, draw
 from slm_lab.lib.errors import SpecError
-from slm_lab.types import Act, Array, Batch, Obs, Sequences, State, Step
+from slm_lab.types import Act, Array, Batch, Obs, Sequences, State, Step, episode_starts
 
 WORST = 0.9  # weight of a stretch's largest error in its priority; the rest is that of the mean (Kapturowski 2019)
 
@@ -51,7 +51,7 @@ class SequenceReplay(MemoryBase):
         extra = {**rows.extra, "index": torch.from_numpy(index)}
         if weight is not None:
             extra["weight"] = torch.from_numpy(weight).repeat(self.length)
-        first = self._first(batch.ended.view(self.steps, count))
+        first = episode_starts(batch.ended.view(self.steps, count))
         return replace(
             rows, obs=self._stretches(batch.obs, first), next_obs=self._stretches(batch.next_obs, first), extra=extra
         )
@@ -64,13 +64,6 @@ class SequenceReplay(MemoryBase):
         rows = (first + since + np.arange(self.steps)[:, None]) % ring.rows
         slots: Array = rows * ring.width + env
         return slots
-
-    @staticmethod
-    def _first(ended: Tensor) -> Tensor:
-        """Where a net takes up what was stored, [K, S]: at the start of a stretch and of an episode."""
-        first = torch.ones_like(ended)
-        first[1:] = ended[:-1]
-        return first
 
     def _stretches(self, obs: Any, first: Tensor) -> Sequences:
         entries = {key: value.view(*first.shape, *value.shape[1:]) for key, value in obs.items()}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from slm_lab.agent.net.batch_norm import BatchNorm1d
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d, BatchRenormSpec
-from slm_lab.agent.net.mlp import BatchNorm
 from slm_lab.lib.errors import SpecError, hint
 from slm_lab.spec.parse import parse
 
@@ -45,7 +45,7 @@ class LazyBatchNorm1d(Lazy):
         self.settings = (eps, momentum, affine, track_running_stats)
 
     def made(self, x: Tensor) -> nn.Module:
-        return BatchNorm(x.shape[1], *self.settings)
+        return BatchNorm1d(x.shape[1], *self.settings)
 
 
 class WeightNormLinear(nn.Linear):
@@ -243,7 +243,7 @@ LAYERS: Mapping[str, Callable[..., nn.Module]] = {
         for name, cls in vars(nn.modules).items()
         if isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__.split(".")[-1] not in _NO_LAYERS
     },
-    "BatchNorm1d": BatchNorm,  # a last minibatch may be one row
+    "BatchNorm1d": BatchNorm1d,  # a last minibatch may be one row
     "LazyBatchNorm1d": LazyBatchNorm1d,
     **OWN,
 }

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import torch
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from slm_lab.agent.net.base import Chain, Head, Net, NetSpec, activation, initialise
+from slm_lab.agent.net.batch_norm import BatchNorm2d
 from slm_lab.agent.net.dueling import DuelingMLPNet, NoActivation, action_values, dueling_heads
 from slm_lab.agent.net.linear import Widths, linear_layers
 from slm_lab.agent.net.mlp import MLPNet
@@ -74,15 +74,6 @@ class ConvNetSpec(NetSpec):
         if not layers:
             raise ValueError("at least one convolution, as MLPNet is the net without")
         return layers
-
-
-class BatchNorm2d(nn.BatchNorm2d):
-    """Batch norm that takes a last minibatch of one row by its running statistics, as that of linear layers does."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if len(x) > 1:
-            return super().forward(x)
-        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
 
 class ConvEncoder(nn.Module):

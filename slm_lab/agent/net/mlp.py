@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from slm_lab.agent.net.base import Chain, Head, Net, NetSpec, activation, flat_size
+from slm_lab.agent.net.batch_norm import BatchNorm1d
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d, BatchRenormSpec
 from slm_lab.spec.parse import Int
 from slm_lab.types import Shape
@@ -47,15 +47,6 @@ class MLPNetSpec(NetSpec):
         return value
 
 
-class BatchNorm(nn.BatchNorm1d):
-    """Batch norm that takes a last minibatch of one row by its running statistics: one row has no deviation."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if len(x) > 1:
-            return super().forward(x)
-        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-
-
 class MLPNet(Net):
     """Linear -> norm -> activation, for each of `hid_layers`; input [B, ...] is flattened.
 
@@ -72,7 +63,7 @@ class MLPNet(Net):
         for width in spec.hid_layers:
             layers.append(nn.Linear(size, width))
             if spec.batch_norm:
-                layers.append(BatchNorm(width))
+                layers.append(BatchNorm1d(width))
             elif spec.layer_norm:
                 layers.append(nn.LayerNorm(width))
             layers.append(activation(spec.hid_layers_activation))

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from slm_lab.agent.net.arc import Arc, build, settle
+from slm_lab.agent.net.batch_norm import BatchNorm1d
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d
-from slm_lab.agent.net.mlp import BatchNorm
 from slm_lab.lib.errors import SpecError
 
 torch.set_num_threads(1)
@@ -81,7 +81,7 @@ def test_finding_shapes_leaves_running_statistics_alone() -> None:
     norms = [{"LazyBatchRenorm1d": {"momentum": 0.5}}, {"LazyBatchNorm1d": None}, {"LazyBatchNorm2d": {}}]
     for norm, shape in zip(norms, [(3,), (3,), (3, 2, 2)], strict=True):
         [layer] = layers_of(settled(row(norm), *shape))
-        assert isinstance(layer, BatchRenorm1d | BatchNorm | nn.BatchNorm2d)
+        assert isinstance(layer, BatchRenorm1d | BatchNorm1d | nn.BatchNorm2d)
         assert torch.equal(layer.running_mean, torch.zeros(3))  # type: ignore[arg-type]
         assert torch.equal(layer.running_var, torch.ones(3))  # type: ignore[arg-type]
 
@@ -299,7 +299,7 @@ def test_texts_that_are_numbers_are_taken_as_numbers() -> None:
 def test_torch_itself_stays_as_it_is() -> None:
     build(row({"LazyBatchRenorm1d": None}))
     assert not {"BatchRenorm1d", "LazyWeightNormLinear", "MergeConcat"} & vars(nn).keys()
-    assert nn.BatchNorm1d is not BatchNorm
+    assert nn.BatchNorm1d is not BatchNorm1d
 
 
 def test_an_unknown_layer_is_named_with_its_place_and_the_nearest() -> None:

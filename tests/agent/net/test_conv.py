@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from slm_lab.agent.net import net_class
 from slm_lab.agent.net.base import Head, NetSpec
+from slm_lab.agent.net.batch_norm import BatchNorm2d
 from slm_lab.agent.net.conv import (
-    BatchNorm2d,
     ConvEncoder,
     ConvNet,
     ConvNetSpec,

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from slm_lab.agent.net.base import Head
+from slm_lab.agent.net.batch_norm import BatchNorm1d
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d
-from slm_lab.agent.net.mlp import BatchNorm, MLPNet, MLPNetSpec
+from slm_lab.agent.net.mlp import MLPNet, MLPNetSpec
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.parse import parse
 from slm_lab.types import Shape
@@ -31,7 +32,7 @@ def test_an_mlp_is_linear_and_activation_for_each_width_then_its_heads() -> None
 
 def test_norms_come_after_each_linear_layer_and_batch_norm_wins() -> None:
     assert kinds(build(layer_norm=True)) == [nn.Linear, nn.LayerNorm, nn.ReLU] * 2
-    assert kinds(build(layer_norm=True, batch_norm=True)) == [nn.Linear, BatchNorm, nn.ReLU] * 2
+    assert kinds(build(layer_norm=True, batch_norm=True)) == [nn.Linear, BatchNorm1d, nn.ReLU] * 2
 
 
 def test_hidden_layers_may_be_none() -> None:
@@ -50,7 +51,7 @@ def test_any_input_is_flattened_and_bytes_are_numbers() -> None:
 
 
 def test_batch_norm_normalises_by_the_batch_while_training() -> None:
-    norm = BatchNorm(2)
+    norm = BatchNorm1d(2)
     rows = torch.tensor([[0.0, 10.0], [2.0, 30.0]])
     # deviation 1 and 10: each column becomes -1, 1
     torch.testing.assert_close(norm(rows).detach(), torch.tensor([[-1.0, -1.0], [1.0, 1.0]]), rtol=1e-4, atol=1e-4)
@@ -94,7 +95,7 @@ def test_batch_renorm_takes_its_settings_or_none() -> None:
     net = build(batch_renorm={"warmup_steps": "5e3", "momentum": 0.1})
     assert [(norm.warmup_steps, norm.momentum, norm.r_max) for norm in renorms(net)] == [(5000, 0.1, 3.0)] * 3
     for off in (False, None):
-        assert kinds(build(batch_renorm=off, batch_norm=True)) == [nn.Linear, BatchNorm, nn.ReLU] * 2
+        assert kinds(build(batch_renorm=off, batch_norm=True)) == [nn.Linear, BatchNorm1d, nn.ReLU] * 2
 
 
 def test_one_training_pass_is_one_step_of_every_batch_renorm_and_evaluation_none() -> None:
