@@ -74,7 +74,7 @@ def run(
     from slm_lab.experiment.run import run as run_spec
 
     if parse_mode(mode)[0] == "enjoy":
-        _enjoy(Path(str(parse_mode(mode)[1])), episodes=10, stochastic=False, render=render)
+        _enjoy(Path(str(parse_mode(mode)[1])), episodes=10, stochastic=False, render=render, video=None)
         return
     options = RunOptions(data_dir, jobs, threads, checkpoint_every, render, log_level, log_extra)
     result = run_spec(spec_file, spec_name, mode, sets or [], options).trial
@@ -87,23 +87,37 @@ def enjoy(
     folder: Annotated[Path, typer.Argument(help="A run folder, or a spec file in one.")],
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 10,
     stochastic: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
+    video: Annotated[
+        Path | None, typer.Option(help="Film the episodes: the best, the median and the worst go to this mp4 file.")
+    ] = None,
     render: Render = False,
     debug: Debug = False,
 ) -> None:
     """Play a trained agent and print its returns. The run itself is only read."""
-    _enjoy(folder, episodes, stochastic, render)
+    _enjoy(folder, episodes, stochastic, render, video)
 
 
-def _enjoy(target: Path, episodes: int, stochastic: bool, render: bool) -> None:
+def _enjoy(target: Path, episodes: int, stochastic: bool, render: bool, video: Path | None) -> None:
+    if render and video is not None:
+        raise LabError("--render and --video: one of them, for a window needs a screen and a video needs none.")
+    if video is not None and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("MUJOCO_GL", "egl")  # before MuJoCo is imported: how it draws without a screen
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     from slm_lab.experiment.policy import enjoy as play
-    from slm_lab.experiment.policy import find_trained
+    from slm_lab.experiment.policy import find_trained, window
+    from slm_lab.experiment.video import film
 
     trained = find_trained(target)
     typer.echo(f"{trained.spec.name}, session {trained.paths.session}, {trained.spec.env.name}")
-    returns = play(trained, episodes, deterministic=not stochastic, render=render)
+    if video is not None:
+        returns = film(video, lambda watch: play(trained, episodes, not stochastic, watch))
+    else:
+        returns = play(trained, episodes, not stochastic, window(trained) if render else None)
     for i, total in enumerate(returns):
         typer.echo(f"episode {i}: {total:.2f}")
     typer.echo(f"mean return over {len(returns)} episodes: {sum(returns) / len(returns):.2f}")
+    if video is not None:
+        typer.echo(f"video: {video}")
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:

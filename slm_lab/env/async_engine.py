@@ -2,138 +2,34 @@
 
 from __future__ import annotations
 
-import signal
-import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from ctypes import c_byte
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from collections.abc import Iterable, Sequence
 from multiprocessing.util import Finalize
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, NoReturn
 
 import numpy as np
-from gymnasium import Space
+from loguru import logger
 
-from slm_lab.env.engine import SyncEngine, Transition, put, take
+from slm_lab.env.async_remote import Remote, WorkerFault
+from slm_lab.env.async_worker import Shared
+from slm_lab.env.engine import Transition, take
+from slm_lab.env.seeds import later_seeds
 from slm_lab.env.slot import Slot
-from slm_lab.env.spaces import ObsCodec, mask_size
 from slm_lab.lib.cores import cores
 from slm_lab.lib.errors import RunError
-from slm_lab.lib.process import without_main
 from slm_lab.spec.schema import EnvSpec
-from slm_lab.types import Array, Obs, Shape, State
+from slm_lab.types import Array, Obs, State
 
-JOIN_SECONDS = 5.0
-
-
-class Shared:
-    """Arrays in memory that the parent and its workers see; must be passed on when a process is started."""
-
-    def __init__(self, codec: ObsCodec, action_space: Space[Any], n: int) -> None:
-        obs = codec.empty(n)
-        self.keys = list(obs) if isinstance(obs, dict) else None
-        parts = {f"obs.{key}": value for key, value in obs.items()} if isinstance(obs, dict) else {"obs": obs}
-        self._fields: dict[str, tuple[Any, Shape, np.dtype[Any]]] = {}
-        for name, array in parts.items():
-            self._add(name, array.shape, array.dtype)
-        self._add("action", (n, *(action_space.shape or ())), np.dtype(action_space.dtype))
-        self._add("reward", (n,), np.dtype(np.float64))
-        self._add("terminated", (n,), np.dtype(bool))
-        self._add("truncated", (n,), np.dtype(bool))
-        self._add("mask", (n, mask_size(action_space)), np.dtype(bool))
-
-    def _add(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
-        size = int(np.prod(shape)) * dtype.itemsize
-        self._fields[name] = (get_context("spawn").RawArray(c_byte, max(1, size)), shape, dtype)
-
-    def views(self) -> Views:
-        """The arrays of this process over the shared memory."""
-        arrays = {
-            name: np.ndarray(shape, dtype, buffer=memoryview(raw)) for name, (raw, shape, dtype) in self._fields.items()
-        }
-        obs = arrays["obs"] if self.keys is None else {key: arrays[f"obs.{key}"] for key in self.keys}
-        return Views(obs, *(arrays[name] for name in ("action", "reward", "terminated", "truncated", "mask")))
-
-
-class Views(NamedTuple):
-    """Numpy views of the shared arrays."""
-
-    obs: Obs
-    action: Array
-    reward: Array
-    terminated: Array
-    truncated: Array
-    mask: Array
-
-
-class Worker:
-    """A block of envs in a worker process: what the parent asks by name, answered through shared memory."""
-
-    def __init__(self, spec: EnvSpec, seeds: Sequence[int], first: int, shared: Shared) -> None:
-        self._engine = SyncEngine(spec, seeds)
-        self._rows = slice(first, first + len(seeds))
-        self._views = shared.views()
-        self.commands: dict[str, Callable[[Any], Any]] = {
-            "reset": self._reset,
-            "step": self._step,
-            "current": self._current,
-            "state": lambda _: self._engine.state_dict()["slots"],
-            "load": lambda slots: self._engine.load_state_dict({"slots": slots}),
-        }
-
-    def _reset(self, index: Array) -> bool:
-        obs, mask = self._engine.reset(index)
-        return self._show(index + self._rows.start, obs, mask)
-
-    def _current(self, _: None) -> bool:
-        return self._show(self._rows, *self._engine.current())
-
-    def _show(self, rows: Any, obs: Obs, mask: Array | None) -> bool:
-        put(self._views.obs, rows, obs)
-        if mask is not None:
-            self._views.mask[rows] = mask
-        return mask is not None
-
-    def _step(self, _: None) -> None:
-        views, rows = self._views, self._rows
-        step = self._engine.step(views.action[rows])
-        views.reward[rows], views.terminated[rows], views.truncated[rows] = step[1:4]
-        self._show(rows, step.obs, step.mask)
-
-    def close(self) -> None:
-        self._engine.close()
-
-
-def serve(pipe: Connection, spec: EnvSpec, seeds: Sequence[int], first: int, shared: Shared) -> None:
-    """A worker's life: answer commands until told to close, until one fails, or until the parent is gone."""
-    # signals to the whole group are the parent's business: it still wants the envs' state for its checkpoint
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    fine, worker = _attempt(Worker, spec, seeds, first, shared)
-    answer = worker
-    with suppress(EOFError, ConnectionError):  # the parent hung up or is gone
-        while fine:
-            command, value = pipe.recv()
-            fine, answer = _attempt(worker.commands[command], value)
-            if fine:
-                pipe.send((True, answer))
-        pipe.send((False, answer))
-    if isinstance(worker, Worker):
-        worker.close()
-
-
-def _attempt(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
-    """(True, result), or (False, the traceback as text)."""
-    try:
-        return True, function(*args)
-    except Exception:
-        return False, traceback.format_exc()
+START_SECONDS = 60.0  # that a worker may take to start, at least: imports can be slow on a busy machine
+REPLAYED = 0.01  # of the time for an answer: what each step of an episode that is brought back may take
 
 
 class AsyncEngine:
-    """Envs stepped in worker processes, a block of them in each; observations come back through shared memory."""
+    """Envs stepped in worker processes, a block of them in each; observations come back through shared memory.
+
+    A worker that fails is replaced, as often as the spec allows. Episodes lost with it are reported as broken in the
+    step where that happened, or in the next one.
+    """
 
     def __init__(self, spec: EnvSpec, seeds: Sequence[int]) -> None:
         probe = Slot(spec, seeds[0])
@@ -143,31 +39,31 @@ class AsyncEngine:
         shared = Shared(probe.codec, self.action_space, self.num_envs)
         self._views = shared.views()
         self._masked = False  # known from the first reset on
-        self._blocks = np.array_split(np.arange(self.num_envs), min(self.num_envs, cores()))
-        self._pipes: list[Connection] = []
-        self._processes: list[BaseProcess] = []
+        self._timeout, self._restarts = spec.worker_timeout, spec.worker_restarts
+        self._seeds = list(seeds)
+        self._steps = 0
+        self._lost = set[int]()  # envs whose episode broke since the last step
+        blocks = np.array_split(np.arange(self.num_envs), min(self.num_envs, cores()))
+        self._remotes: list[Remote] = []
         # also runs when this object goes or the interpreter ends, before multiprocessing waits for its children
-        self._finish = Finalize(self, _stop, args=(self._pipes, self._processes), exitpriority=10)
-        for block in self._blocks:
-            self._start(spec, [seeds[i] for i in block], int(block[0]), shared)
-
-    def _start(self, spec: EnvSpec, seeds: list[int], first: int, shared: Shared) -> None:
-        context = get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, spec, seeds, first, shared), daemon=True)
-        with without_main():
-            process.start()
-        theirs.close()  # so that a dead worker reads as the end of its pipe
-        self._pipes.append(ours)
-        self._processes.append(process)
+        self._finish = Finalize(self, _stop, args=(self._remotes,), exitpriority=10)
+        for block in blocks:
+            remote = Remote(spec, block, shared)
+            remote.start([seeds[i] for i in block])
+            self._remotes.append(remote)
+        self._replace(self._not_ready(range(len(self._remotes))))
 
     def reset(self, index: Array) -> tuple[Obs, Array | None]:
-        local = {w: index[np.isin(index, block)] - block[0] for w, block in enumerate(self._blocks)}
-        self._masked = any(self._ask("reset", {w: rows for w, rows in local.items() if len(rows)}))
+        local = {w: index[np.isin(index, remote.rows)] - remote.rows[0] for w, remote in enumerate(self._remotes)}
+        answers, faults = self._ask("reset", {w: rows for w, rows in local.items() if len(rows)})
+        # a new worker has no episodes at all
+        answers |= self._ask_new("reset", {w: np.arange(len(self._remotes[w].rows)) for w in faults}, faults)
+        self._lost.difference_update(index.tolist())
+        self._masked = any(answers.values())
         return self._show(index)
 
     def current(self) -> tuple[Obs, Array | None]:
-        self._masked = any(self._ask("current"))
+        self._masked = any(self._ask_or_fail("current").values())
         return self._show(slice(None))
 
     def _show(self, index: Any) -> tuple[Obs, Array | None]:
@@ -176,49 +72,118 @@ class AsyncEngine:
     def step(self, action: Array) -> Transition:
         views = self._views
         views.action[:] = action
-        self._ask("step")
+        _, faults = self._ask("step")
+        self._replace(faults)
+        self._steps += 1
         obs, mask = self._show(slice(None))
-        return Transition(obs, views.reward.copy(), views.terminated.copy(), views.truncated.copy(), mask)
+        broken = self._broken() if self._lost else None
+        return Transition(
+            obs, views.reward.copy(), views.terminated.copy(), views.truncated.copy(), mask, broken=broken
+        )
+
+    def _broken(self) -> Array:
+        """Which envs [N] lost their episode; told once."""
+        broken = np.zeros(self.num_envs, bool)
+        broken[list(self._lost)] = True
+        self._lost.clear()
+        return broken
 
     def state_dict(self) -> State:
-        return {"slots": [slot for block in self._ask("state") for slot in block]}
+        """The open episodes, and which of them stand where one broke that nobody was told of yet."""
+        answers = self._ask_or_fail("state")  # episodes that nobody can tell cannot be saved
+        slots = {"slots": [slot for w in sorted(answers) for slot in answers[w]]}
+        return {**slots, "lost": sorted(self._lost)} if self._lost else slots
 
     def load_state_dict(self, state: State) -> list[int]:
         slots = state["slots"]
-        answers = self._ask("load", {w: [slots[i] for i in block] for w, block in enumerate(self._blocks)})
-        return [int(block[i]) for block, local in zip(self._blocks, answers, strict=True) for i in local]
+        values = {w: [slots[i] for i in remote.rows] for w, remote in enumerate(self._remotes)}
+        answers, faults = self._ask("load", values)
+        answers |= self._ask_new("load", {w: values[w] for w in faults}, faults)
+        self._seeds = [int(slot["seed"]) for slot in slots]
+        self._lost = set(state.get("lost", ()))
+        return [int(self._remotes[w].rows[i]) for w in sorted(answers) for i in answers[w]]
 
-    def _ask(self, command: str, values: dict[int, Any] | None = None) -> list[Any]:
-        """Send a command to workers (all by default), then wait for every answer."""
-        asked = dict.fromkeys(range(len(self._pipes))) if values is None else values
+    def _ask(self, command: str, values: dict[int, Any] | None = None) -> tuple[dict[int, Any], dict[int, str]]:
+        """Send a command to workers (all by default), then wait for every one: answers, and faults."""
+        asked: dict[int, Any] = dict.fromkeys(range(len(self._remotes))) if values is None else values
         for w, value in asked.items():
-            try:
-                self._pipes[w].send((command, value))
-            except ConnectionError:
-                continue  # it died: what it said last is still in its pipe
-        return [self._answer(w) for w in asked]
+            self._remotes[w].send(command, value)
+        if command != "load":
+            return self._answers(dict.fromkeys(asked, self._timeout))
+        return self._answers({w: self._timeout * (1 + REPLAYED * _steps(slots)) for w, slots in asked.items()})
 
-    def _answer(self, w: int) -> Any:
-        try:
-            fine, value = self._pipes[w].recv()
-        except (EOFError, ConnectionError):
-            self.close()
-            raise RunError(f"An env worker process died (exit code {self._processes[w].exitcode}).") from None
-        if not fine:
-            self.close()
-            raise RunError(f"An env failed in its worker process:\n{value}")
-        return value
+    def _answers(self, seconds: dict[int, float]) -> tuple[dict[int, Any], dict[int, str]]:
+        """What each asked worker says within its time, and what is wrong with those that do not."""
+        answers, faults = dict[int, Any](), dict[int, str]()
+        asked = monotonic()
+        for w, allowed in seconds.items():
+            try:
+                answers[w] = self._remotes[w].answer(asked, allowed)
+            except WorkerFault as fault:
+                faults[w] = str(fault)
+        return answers, faults
+
+    def _ask_or_fail(self, command: str) -> dict[int, Any]:
+        """Answers of all workers, where a new one could not give them."""
+        answers, faults = self._ask(command)
+        for w, fault in faults.items():
+            self._fail(w, f"{fault}\nWhat it held cannot be had from a new one.")
+        return answers
+
+    def _ask_new(self, command: str, values: dict[int, Any], faults: dict[int, str]) -> dict[int, Any]:
+        """Replace workers and ask the new ones, until all have answered."""
+        answers = dict[int, Any]()
+        while faults:
+            self._replace(faults)
+            given, faults = self._ask(command, {w: values[w] for w in faults})
+            answers |= given
+        return answers
+
+    def _replace(self, faults: dict[int, str]) -> None:
+        """Start failed workers anew, until they are ready: their envs get other seeds, their episodes are lost."""
+        while faults:
+            for w, fault in faults.items():
+                self._start_again(w, fault)
+            faults = self._not_ready(faults)
+
+    def _not_ready(self, started: Iterable[int]) -> dict[int, str]:
+        """What is wrong with workers that were just started."""
+        return self._answers(dict.fromkeys(started, max(self._timeout, START_SECONDS)))[1]
+
+    def _start_again(self, w: int, fault: str) -> None:
+        remote = self._remotes[w]
+        remote.end()
+        if not self._restarts:
+            self._fail(w, f"{fault}\nNo restart is left (env.worker_restarts).")
+        self._restarts -= 1
+        left = f"A new one takes its place; restarts left: {self._restarts}"
+        logger.warning(f"{_name(remote)} {fault}\n{left}")
+        rows = remote.rows.tolist()
+        for i, seed in zip(rows, later_seeds([self._seeds[i] for i in rows], self._steps), strict=True):
+            self._seeds[i] = seed  # the old one might lead to the same fault
+        self._lost.update(rows)
+        remote.start([self._seeds[i] for i in rows])
+
+    def _fail(self, w: int, fault: str) -> NoReturn:
+        self.close()
+        raise RunError(f"{_name(self._remotes[w])} {fault}")
 
     def close(self) -> None:
         self._finish()
 
 
-def _stop(pipes: list[Connection], processes: list[BaseProcess]) -> None:
-    """End all workers: hang up, wait a little, then kill."""
-    for pipe in pipes:
-        pipe.close()
-    for process in processes:
-        process.join(JOIN_SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
+def _name(remote: Remote) -> str:
+    return f"The worker process of envs {remote.rows.tolist()}"
+
+
+def _steps(slots: list[State]) -> int:
+    """Steps that bringing back these episodes takes."""
+    return sum(len(slot["actions"]) for slot in slots if slot["actions"] is not None)
+
+
+def _stop(remotes: list[Remote]) -> None:
+    """End all workers; all are told before the first is waited for."""
+    for remote in remotes:
+        remote.hang_up()
+    for remote in remotes:
+        remote.end()

@@ -9,14 +9,17 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box
 
+from slm_lab.env.adapter import Face
 from slm_lab.env.atari_settings import COLOUR, ale, ale_arguments, check_atari
-from slm_lab.env.engine import Transition
+from slm_lab.env.engine import Engine, Transition
 from slm_lab.env.seeds import LARGEST, env_seeds, later_seeds
 from slm_lab.env.vec_env import RestartingVecEnv
+from slm_lab.env.watch import Use, WatchedEngine
 from slm_lab.env.wrapper import ActionMap, clipped_unless_shaped
-from slm_lab.lib.errors import LabError
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Obs, State, VecEnv
+
+EMULATED = 60.0  # frames a second of the console
 
 
 class AtariEngine:
@@ -84,15 +87,59 @@ def polar(action: Array) -> Array:
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-def make_atari(spec: EnvSpec, key: tuple[int, ...], training: bool, render_mode: str | None) -> VecEnv:
+class ColourEngine:
+    """Games that can be drawn: the same are played once more in colour, by the same seeds and actions."""
+
+    def __init__(self, spec: EnvSpec, seeds: Sequence[int], training: bool = True, threads: int = 1) -> None:
+        self._games = AtariEngine(spec, seeds, training, threads)
+        self._screens = AtariEngine(spec.model_copy(update=COLOUR), seeds, training, threads)
+        self.num_envs = len(seeds)
+        self.observation_space, self.action_space = self._games.observation_space, self._games.action_space
+        self.rate = EMULATED / ale_arguments(spec, threads)["frameskip"]
+
+    def picture(self) -> Array:
+        """The first game's screen [210, 160, 3]."""
+        screens = self._screens.current()[0]
+        assert not isinstance(screens, dict)
+        return np.asarray(screens[0, 0])
+
+    def reset(self, index: Array) -> tuple[Obs, Array | None]:
+        self._screens.reset(index)
+        return self._games.reset(index)
+
+    def step(self, action: Array) -> Transition:
+        self._screens.step(action)
+        return self._games.step(action)
+
+    def current(self) -> tuple[Obs, Array | None]:
+        return self._games.current()
+
+    def state_dict(self) -> State:
+        return self._games.state_dict()
+
+    def load_state_dict(self, state: State) -> list[int]:
+        self._screens.load_state_dict(state)
+        return self._games.load_state_dict(state)
+
+    def close(self) -> None:
+        self._screens.close()
+        self._games.close()
+
+
+def make_atari(spec: EnvSpec, key: tuple[int, ...], use: Use) -> VecEnv:
     """A vector of games; learning rewards are clipped to [-1, 1] unless the spec says what becomes of them."""
-    if render_mode is not None:
-        raise LabError(f"env.name: {spec.name} opens no window; run it without rendering.")
-    engine = AtariEngine(spec, env_seeds(spec, key, training), training)
+    seeds = env_seeds(spec, key, use.training)
+    if use.watch is None:
+        engine: Engine = AtariEngine(spec, seeds, use.training, use.threads)
+    else:
+        engine = WatchedEngine(ColourEngine(spec, seeds, use.training, use.threads), use.watch)
     env = ActionMap(RestartingVecEnv(engine, "Atari games"), engine.action_space)
-    return clipped_unless_shaped(env, spec) if training else env
+    return clipped_unless_shaped(env, spec) if use.training else env
 
 
-def atari_screen(spec: EnvSpec, key: tuple[int, ...], training: bool = False) -> VecEnv:
-    """The games of make_atari in colour, in step with them under the same actions: `obs` is [N, 1, 210, 160, 3]."""
-    return make_atari(spec.model_copy(update=COLOUR), key, training, None)
+def atari_face(spec: EnvSpec) -> Face:
+    """A game's spaces; ALE takes the joystick in polar form."""
+    engine = AtariEngine(spec, [0])
+    face = Face(engine.observation_space, engine.action_space)
+    engine.close()
+    return face._replace(write=polar) if spec.kwargs.get("continuous") else face

@@ -11,6 +11,7 @@ import numpy as np
 from slm_lab.env.async_engine import AsyncEngine
 from slm_lab.env.classic import can_vectorise
 from slm_lab.env.engine import Engine, SyncEngine
+from slm_lab.env.mujoco import can_simulate
 from slm_lab.env.vec_env import GymVecEnv
 from slm_lab.lib.cores import cores
 from slm_lab.lib.rng import Consumer, Rng, seed_of
@@ -23,7 +24,7 @@ MEASURE_SECONDS = 0.25
 
 def choose_vectorization(spec: EnvSpec, key: tuple[int, ...], jobs: int) -> Literal["sync", "async"]:
     """The faster engine for this env on this machine, with `jobs` sessions sharing it."""
-    if spec.num_envs == 1 or cores() // jobs < 2 or can_vectorise(spec):
+    if spec.num_envs == 1 or cores() // jobs < 2 or can_vectorise(spec) or can_simulate(spec):
         return "sync"
     seeds = [seed_of(*key, Consumer.PROBE, i) for i in range(spec.num_envs)]
     rng = Rng(*key, Consumer.PROBE).numpy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from gymnasium.utils.seeding import np_random
@@ -11,6 +12,7 @@ from slm_lab.env.classic_acrobot import ACROBOT
 from slm_lab.env.classic_envs import CART_POLE, CONTINUOUS_CAR, MOUNTAIN_CAR, PENDULUM
 from slm_lab.env.classic_physics import Physics
 from slm_lab.env.engine import Transition
+from slm_lab.env.painter import Painter
 from slm_lab.env.source import build, episode_limit
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Obs, State
@@ -31,9 +33,10 @@ def can_vectorise(spec: EnvSpec) -> bool:
 
 
 class ClassicEngine:
-    """N envs as one array of states [N, d], each with its own generator; nothing is rendered."""
+    """N envs as one array of states [N, d], each with its own generator."""
 
     def __init__(self, spec: EnvSpec, seeds: Sequence[int]) -> None:
+        self._spec = spec
         self._physics = CLASSIC[spec.name]
         self._limit = episode_limit(spec) or np.inf
         env = build(spec)
@@ -79,5 +82,19 @@ class ClassicEngine:
             rng.bit_generator.state = saved
         return []
 
+    @cached_property
+    def _painter(self) -> Painter:
+        return Painter(self._spec)
+
+    @property
+    def rate(self) -> float:
+        return self._painter.rate
+
+    def picture(self) -> Array:
+        """The first env as it looks now [H, W, 3]."""
+        self._painter.env.state = self._state[0]
+        return self._painter.picture()
+
     def close(self) -> None:
-        """Nothing is open."""
+        if "_painter" in vars(self):
+            self._painter.close()

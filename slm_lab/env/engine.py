@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Space
 
+from slm_lab.env.painter import rate_of
 from slm_lab.env.slot import Slot
 from slm_lab.env.spaces import mask_row, mask_size
 from slm_lab.spec.schema import EnvSpec
@@ -18,7 +19,8 @@ class Transition(NamedTuple):
     """One step of N envs: true successors [N, ...], raw float64 rewards [N], masks [N, A] where there are any.
 
     `over` [N] says which envs must be reset, where that is not simply every end: a lost life ends what is learnt from,
-    and the game goes on.
+    and the game goes on. `broken` [N] says which envs lost their episode to a fault: the rest of their row means
+    nothing, and they must be reset too.
     """
 
     obs: Obs
@@ -27,6 +29,7 @@ class Transition(NamedTuple):
     truncated: Array
     mask: Array | None
     over: Array | None = None
+    broken: Array | None = None
 
 
 class Engine(Protocol):
@@ -48,7 +51,7 @@ class SyncEngine:
     """Envs stepped in turn in this process."""
 
     def __init__(self, spec: EnvSpec, seeds: Sequence[int], render_mode: str | None = None) -> None:
-        # one window is enough
+        # only the first is drawn
         self._slots = [Slot(spec, seed, render_mode if i == 0 else None) for i, seed in enumerate(seeds)]
         self.num_envs = len(self._slots)
         first = self._slots[0]
@@ -91,6 +94,15 @@ class SyncEngine:
             raw, reward[i], terminated[i], truncated[i], _ = slot.step(rows[i])
             write(obs, i, raw)
         return Transition(obs, reward, terminated, truncated, self._masks(self._slots) if self._masked else None)
+
+    def picture(self) -> Array:
+        """The first env as it looks now [H, W, 3], where it was made to be drawn."""
+        return np.asarray(self._slots[0].env.render())
+
+    @property
+    def rate(self) -> float:
+        """Steps a second of its world."""
+        return rate_of(self._slots[0].env)
 
     def state_dict(self) -> State:
         return {"slots": [slot.state_dict() for slot in self._slots]}

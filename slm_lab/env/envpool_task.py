@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
+from ctypes import CDLL, RTLD_GLOBAL
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -10,7 +12,7 @@ from typing import Any, NamedTuple
 from gymnasium import spaces
 
 from slm_lab.env.seeds import LARGEST
-from slm_lab.lib.errors import SpecError, hint
+from slm_lab.lib.errors import LabError, SpecError, hint
 from slm_lab.spec.schema import EnvSpec
 
 ALE = "ALE/"
@@ -55,12 +57,27 @@ class PoolTask(NamedTuple):
 
 def library() -> ModuleType:
     """EnvPool's package."""
+    with suppress(OSError):
+        load_egl()
     try:
         return import_module("envpool")
     except ImportError as error:
         raise SpecError(
             f"env.backend: EnvPool is not installed ({error}). Install it with `pip install 'slm-lab[envpool]'`."
         ) from None
+
+
+def load_egl() -> None:
+    """What EnvPool's MuJoCo draws by; where that is not there when EnvPool is imported, drawing ends the process."""
+    CDLL("libEGL.so.1", RTLD_GLOBAL)
+
+
+def check_egl() -> None:
+    """LabError where EnvPool cannot draw."""
+    try:
+        load_egl()
+    except OSError as error:
+        raise LabError(f"env.backend: EnvPool draws by EGL, which is not installed ({error}).") from None
 
 
 def pool_task(spec: EnvSpec, training: bool) -> PoolTask:
@@ -95,8 +112,7 @@ def settle(
     return PoolTask(
         id=task_id,
         # a step of room lets an end at the limit be told from the limit; some observations show the share of time left
-        arguments={"num_threads": 1}
-        | {key: value for key, value in kwargs.items() if key not in SWITCHES}
+        arguments={key: value for key, value in kwargs.items() if key not in SWITCHES}
         | {"max_episode_steps": limit if says_terminated else min(limit + 1, LARGEST)},
         limit=limit,
         shown="state" if "state" in shown and not kwargs.get("privileged") else None,

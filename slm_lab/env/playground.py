@@ -1,9 +1,13 @@
-"""MuJoCo Playground's tasks on CPU, by EnvPool's ports of them: their own episode lengths and action repeats."""
+"""MuJoCo Playground's tasks: on CPU by EnvPool's ports of them, on a GPU by the library itself."""
 
 from __future__ import annotations
 
-from slm_lab.env.envpool import make_pool
+from slm_lab.env.adapter import Face
+from slm_lab.env.envpool import make_pool, pool_face
 from slm_lab.env.envpool_task import PoolTask, entries, library, settle
+from slm_lab.env.playground_config import JaxTask, gpu_ready, jax_task
+from slm_lab.env.playground_jax import jax_face, make_jax
+from slm_lab.env.watch import Use
 from slm_lab.lib.errors import SpecError, lookup
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import VecEnv
@@ -11,9 +15,10 @@ from slm_lab.types import VecEnv
 PREFIX = "playground/"
 
 _DM_CONTROL = """
-    AcrobotSwingup AcrobotSwingupSparse CartpoleBalance CartpoleBalanceSparse CartpoleSwingup CartpoleSwingupSparse
-    CheetahRun FingerSpin FingerTurnEasy FingerTurnHard FishSwim HopperHop HopperStand HumanoidRun HumanoidStand
-    HumanoidWalk PendulumSwingup ReacherEasy ReacherHard SwimmerSwimmer6 WalkerRun WalkerStand WalkerWalk
+    AcrobotSwingup AcrobotSwingupSparse BallInCup CartpoleBalance CartpoleBalanceSparse CartpoleSwingup
+    CartpoleSwingupSparse CheetahRun FingerSpin FingerTurnEasy FingerTurnHard FishSwim HopperHop HopperStand HumanoidRun
+    HumanoidStand HumanoidWalk PendulumSwingup PointMass ReacherEasy ReacherHard SwimmerSwimmer6 WalkerRun WalkerStand
+    WalkerWalk
 """
 _ROBOTS = """
     ApolloJoystickFlatTerrain BarkourJoystick BerkeleyHumanoidJoystickFlatTerrain BerkeleyHumanoidJoystickRoughTerrain
@@ -23,7 +28,8 @@ _ROBOTS = """
     AeroCubeRotateZAxis AlohaHandOver AlohaSinglePegInsertion LeapCubeReorient LeapCubeRotateZAxis PandaOpenCabinet
     PandaPickCube PandaPickCubeCartesian PandaPickCubeOrientation PandaRobotiqPushCube
 """
-PORTS: dict[str, str] = {name: f"{name}-v1" for name in (*_DM_CONTROL.split(), *_ROBOTS.split())} | {
+DM_CONTROL = tuple(_DM_CONTROL.split())
+PORTS: dict[str, str] = {name: f"{name}-v1" for name in (*DM_CONTROL, *_ROBOTS.split())} | {
     "BallInCup": "BallInCupCatch-v1",
     "PointMass": "PointMassEasy-v1",
 }
@@ -34,8 +40,9 @@ EMPTY = {"FingerSpin": ("target_position", "dist_to_target")} | dict.fromkeys(
     ("HumanoidRun", "HumanoidStand", "HumanoidWalk"), ("position",)
 )
 
-# a random policy runs these to their time limit, as it does all tasks of DM Control
+# a random policy runs these to their time limit
 FIXED_LENGTH = {
+    *DM_CONTROL,
     "AlohaHandOver",
     "AlohaSinglePegInsertion",
     "Go1Getup",
@@ -47,21 +54,40 @@ FIXED_LENGTH = {
 }
 
 
-def make_playground(spec: EnvSpec, key: tuple[int, ...], training: bool, render_mode: str | None) -> VecEnv:
+def make_playground(spec: EnvSpec, key: tuple[int, ...], use: Use) -> VecEnv:
     """One of Playground's tasks as a vector env that takes the policy's actions."""
-    return make_pool(spec, playground_task(spec, training), key, training, render_mode)
+    task = chosen_task(spec, use.training)
+    if isinstance(task, PoolTask):
+        return make_pool(spec, task, key, use)
+    return make_jax(spec, task, task.name in FIXED_LENGTH, key, use)
+
+
+def playground_face(spec: EnvSpec) -> Face:
+    """The spaces of a task, by whichever library steps it."""
+    task = chosen_task(spec, training=False)
+    return pool_face(task) if isinstance(task, PoolTask) else jax_face(task)
 
 
 def check_playground(spec: EnvSpec) -> None:
     """SpecError for a task, a backend or an argument that cannot be had; nothing is built."""
-    playground_task(spec, training=True)
+    chosen_task(spec, training=True)
+
+
+def chosen_task(spec: EnvSpec, training: bool) -> PoolTask | JaxTask:
+    """The task as EnvPool's port or as the library's own: that where asked for, or where a GPU can run it."""
+    name = spec.name.removeprefix(PREFIX)
+    lookup(PORTS, name, "env.name", "MuJoCo Playground task")
+    if spec.backend == "gymnasium":
+        raise SpecError(f"env.backend: Gymnasium has no {spec.name}. Allowed: auto, envpool, jax.")
+    if spec.backend == "jax" or (spec.backend == "auto" and gpu_ready()):
+        return jax_task(spec, name)
+    return playground_task(spec, training)
 
 
 def playground_task(spec: EnvSpec, training: bool) -> PoolTask:
     """EnvPool's port of a task. Observations are one array, as Playground's, unless the privileged ones are shown."""
     name = spec.name.removeprefix(PREFIX)
-    task_id = lookup(PORTS, name, "env.name", "MuJoCo Playground task")
-    _check_backend(spec)
+    task_id = PORTS[name]
     kwargs = spec.kwargs
     length = kwargs.pop("episode_length", None)
     if not (length is None or (isinstance(length, int) and length > 0)):
@@ -75,13 +101,3 @@ def playground_task(spec: EnvSpec, training: bool) -> PoolTask:
     if not shown or "state" in shown:
         return task
     return task._replace(shown=tuple(entry for entry in shown if entry not in EMPTY.get(name, ())))
-
-
-def _check_backend(spec: EnvSpec) -> None:
-    if spec.backend == "jax":
-        raise SpecError(
-            "env.backend: jax needs MuJoCo Playground's own library (extra `playground`), which the lab does not run "
-            "yet. Allowed for playground/ tasks: auto or envpool, which step EnvPool's ports on CPU."
-        )
-    if spec.backend == "gymnasium":
-        raise SpecError(f"env.backend: Gymnasium has no {spec.name}. Allowed: auto, envpool.")

@@ -9,6 +9,7 @@ import numpy as np
 from slm_lab.env.known import FRESH
 from slm_lab.env.source import build
 from slm_lab.env.spaces import ObsCodec
+from slm_lab.lib.errors import RunError
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Obs, State
 
@@ -45,13 +46,19 @@ class Slot:
 
     def _begin(self, seed: int | None) -> Any:
         self._actions = []
-        self.obs, self.info = self.env.reset(seed=seed)
+        try:
+            self.obs, self.info = self.env.reset(seed=seed)
+        except SystemExit as error:
+            raise _left(error) from error
         return self.obs
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """The env's own step. The action must stay as it is: it is kept for replay."""
         self._actions.append(action)
-        result = self.env.step(action)
+        try:
+            result = self.env.step(action)
+        except SystemExit as error:
+            raise _left(error) from error
         self.obs, self.info = result[0], result[4]
         return result
 
@@ -86,6 +93,11 @@ class Slot:
                 self.reset()
                 return False
         return True
+
+
+def _left(error: SystemExit) -> RunError:
+    """What to raise where an env would end the whole run, and with a code that says that all is well."""
+    return RunError(f"the env called sys.exit({error.code!r})")
 
 
 def _equal(left: Obs, right: Obs) -> bool:

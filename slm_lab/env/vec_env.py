@@ -11,6 +11,7 @@ from loguru import logger
 
 from slm_lab.env.engine import Engine, put, take
 from slm_lab.env.spaces import spaces_of
+from slm_lab.lib.errors import RunError
 from slm_lab.types import Array, Obs, State, Step
 
 
@@ -33,13 +34,23 @@ class GymVecEnv:
         self.obs: Obs
         self.action_mask: Array | None
         self.obs, self.action_mask = engine.reset(np.arange(n))
+        check_finite(self.obs)
         if self.action_mask is not None:
             self.spaces = replace(self.spaces, mask_size=self.action_mask.shape[1])
 
     def step(self, action: Array) -> Step:
-        obs, reward, terminated, truncated, mask, over = self._engine.step(action)
+        obs, reward, terminated, truncated, mask, over, broken = self._engine.step(action)
+        if broken is not None:
+            self._mend(broken, obs, mask)
+            reward[broken], terminated[broken], truncated[broken] = 0, False, True
+        learnt = reward.astype(np.float32)
+        check_finite(obs)
+        check_finite(learnt, what="reward")
         self._returns += reward
         ended = counted = terminated | truncated if over is None else over
+        if broken is not None:
+            ended = counted | broken
+            counted = counted & ~broken
         if self._left is not None:
             cut = self._cut(self._left, ended)
             truncated |= cut
@@ -49,7 +60,13 @@ class GymVecEnv:
         if np.count_nonzero(ended):  # a quarter of the cost of any()
             returns = tuple(self._returns[counted].tolist())
             self._restart(ended.nonzero()[0])
-        return Step(reward.astype(np.float32), obs, terminated, truncated, returns, mask)
+        return Step(learnt, obs, terminated, truncated, returns, mask)
+
+    def _mend(self, broken: Array, obs: Obs, mask: Array | None) -> None:
+        """Let envs that lost their episode stand still [N]: it is cut where it was last seen."""
+        put(obs, broken, take(self.obs, broken))
+        if mask is not None and self.action_mask is not None:
+            mask[broken] = self.action_mask[broken]
 
     def _cut(self, left: Array, ended: Array) -> Array:
         """First episodes [N] that reach their limit in this step; one that ended before has none."""
@@ -63,6 +80,7 @@ class GymVecEnv:
     def _restart(self, index: Array) -> None:
         """Reset the ended envs; what was given out as their successors stays as it is."""
         rows, masks = self._engine.reset(index)
+        check_finite(rows, index)
         self.obs = take(self.obs, slice(None))
         put(self.obs, index, rows)
         if self.action_mask is not None and masks is not None:
@@ -90,6 +108,17 @@ class GymVecEnv:
         self.obs, self.action_mask = self._engine.current()
         self._returns = np.array(state["returns"], np.float64)
         self._left = None if state["left"] is None else np.array(state["left"], np.int64)
+
+
+def check_finite(values: Obs, index: Array | None = None, what: str = "observation") -> None:
+    """RunError for NaN and infinity in rows [n, ...] of the envs at `index`, or of all: nothing may learn from them."""
+    if isinstance(values, dict):
+        for key, entry in values.items():
+            check_finite(entry, index, f"{what} {key!r}")
+    elif values.dtype.kind == "f" and np.count_nonzero(np.isfinite(values)) < values.size:  # half the cost of all()
+        row, *at = np.argwhere(~np.isfinite(values))[0].tolist()
+        env = row if index is None else int(index[row])
+        raise RunError(f"env {env}: {what}{at or ''} is {values[(row, *at)]}; only finite numbers can be learnt from")
 
 
 class RestartingVecEnv(GymVecEnv):

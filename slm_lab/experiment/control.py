@@ -129,6 +129,7 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str], fact
     record: dict[str, Any] = {
         "mode": mode,
         "threads": options.threads or 1,
+        "env_threads": max(1, cores() // jobs),
         "vectorization": chosen,
         "env_exact": exact,
         "repeatable": spec.workers == 1,
@@ -144,7 +145,12 @@ def _run(
 ) -> RunResult:
     display, record = Display(spec.name, spec.meta.max_session, spec.session_frames), spec.meta.record
     trial_options = TrialOptions(
-        Options(options.checkpoint_every, checks=record.get("mode", mode) == "dev", render=options.render),
+        Options(
+            options.checkpoint_every,
+            checks=record.get("mode", mode) == "dev",
+            render=options.render,
+            env_threads=int(record.get("env_threads", 1)),
+        ),
         _jobs(spec, options),
         int(record.get("threads", 1)),
         options.log_level,

@@ -11,8 +11,9 @@ import numpy as np
 
 from slm_lab.agent import Agent, Player, make_agent
 from slm_lab.agent.plan import plan_agent
-from slm_lab.env import make_env
-from slm_lab.env.adapter import Adapter
+from slm_lab.env import make_adapter, make_env
+from slm_lab.env.watch import Watch
+from slm_lab.env.window import Window
 from slm_lab.experiment import checkpoint
 from slm_lab.experiment.control import read_saved
 from slm_lab.experiment.evaluate import play
@@ -20,7 +21,8 @@ from slm_lab.experiment.paths import Paths
 from slm_lab.lib.errors import LabError
 from slm_lab.lib.io import read_json
 from slm_lab.lib.rng import Consumer, Rng
-from slm_lab.spec.schema import Spec
+from slm_lab.spec.schema import EnvSpec, Spec
+from slm_lab.types import Spaces
 
 
 @dataclass(frozen=True)
@@ -53,27 +55,36 @@ def _score(paths: Paths) -> float:
     return -math.inf if score is None else float(score)
 
 
-def restore(trained: Trained, num_envs: int = 1) -> tuple[Agent, Spec]:
-    """The agent with its best weights and observation statistics."""
-    spec = trained.spec.model_copy(
-        update={"env": trained.spec.env.model_copy(update={"num_envs": num_envs, "vectorization": "sync"})}
-    )
-    plan = plan_agent(spec.agent, trained.spec.env.num_envs, [])  # as it was trained: batches depend on it
-    adapter = Adapter(spec.env)
-    agent = make_agent(plan, spec.env, adapter.spaces, (0, 0, 0))
+def restore(trained: Trained, spaces: Spaces) -> Agent:
+    """The agent with its best weights and observation statistics, for envs with these spaces."""
+    spec = trained.spec
+    plan = plan_agent(spec.agent, spec.env.num_envs, [])  # as it was trained: batches depend on it
+    agent = make_agent(plan, spec.env, spaces, (0, 0, 0))
     agent.load_policy_state(checkpoint.load(trained.paths.best))
-    return agent, spec
+    return agent
 
 
-def enjoy(trained: Trained, episodes: int, deterministic: bool, render: bool, seed: int = 0) -> list[float]:
+def single(spec: Spec) -> EnvSpec:
+    """The env of a spec, alone and in this process."""
+    return spec.env.model_copy(update={"num_envs": 1, "vectorization": "sync"})
+
+
+def enjoy(
+    trained: Trained, episodes: int, deterministic: bool, watch: Watch | None = None, seed: int = 0
+) -> list[float]:
     """Raw returns of a trained agent's episodes. Reads the run and writes nothing."""
-    agent, spec = restore(trained)
     key = (seed, trained.paths.trial, trained.paths.session or 0)
-    env = make_env(spec.env, 0.99, key, training=False, render_mode="human" if render else None)
+    env = make_env(single(trained.spec), 0.99, key, training=False, watch=watch)
     try:
+        agent = restore(trained, env.spaces)
         return play(Player(agent, 1), env, episodes, None if deterministic else Rng(*key, Consumer.EVAL))
     finally:
         env.close()
+
+
+def window(trained: Trained) -> Window:
+    """A window for `enjoy` to show its episodes in, at the pace of their world."""
+    return Window(trained.spec.name, paced=True)
 
 
 class TrainedAgent:
@@ -81,8 +92,9 @@ class TrainedAgent:
 
     def __init__(self, path: Path) -> None:
         trained = find_trained(path)
-        self.agent, self.spec = restore(trained)
-        self.adapter = Adapter(self.spec.env)
+        self.spec = trained.spec
+        self.adapter = make_adapter(single(self.spec))
+        self.agent = restore(trained, self.adapter.spaces)
         self.player = Player(self.agent, 1)
         self.rng = Rng(0, 0, 0, Consumer.EVAL)
 

@@ -16,6 +16,7 @@ from slm_lab.agent import make_agent
 from slm_lab.agent.algorithm.base import Key
 from slm_lab.agent.plan import AgentPlan
 from slm_lab.env import make_env
+from slm_lab.env.window import Window
 from slm_lab.experiment import analysis, checkpoint
 from slm_lab.experiment.chunks import ChunkStore
 from slm_lab.experiment.evaluate import evaluate
@@ -39,6 +40,7 @@ class Options:
     checkpoint_every: float = 30.0  # seconds between checkpoints, at log rows
     checks: bool = False  # watch gradients and parameters after each update
     render: bool = False
+    env_threads: int = 1  # that step the envs, where these can use more than one
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class Session:
     ) -> None:
         self.spec, self.plan, self.key, self.paths = spec, plan, key, paths
         self.options, self.report, self.stop = options or Options(), report, stop or Stop()
-        self.env = make_env(spec.env, plan.gamma, key, render_mode="human" if self.options.render else None)
+        window = Window(spec.name, paced=False) if self.options.render else None
+        self.env = make_env(spec.env, plan.gamma, key, watch=window, threads=self.options.env_threads)
         self.agent = make_agent(plan, spec.env, self.env.spaces, key)
         self.member: Member | None = None  # the agent, where it trains with those of other sessions
         self.clock = Clock(spec.session_frames)
@@ -113,7 +116,10 @@ class Session:
         seen = self.agent.see(self.env.obs, self.env.action_mask)
         workers = self.spec.workers  # schedules run over the frames of all of them
         act = self.agent.act(seen, self.clock.frame * workers)
-        step = self.env.step(act.env_action)
+        try:
+            step = self.env.step(act.env_action)
+        except RunError as error:
+            raise RunError(f"after frame {self.clock.frame}: {error}") from error
         self.clock.tick(self.env.spaces.num_envs)
         if step.returns:
             self.clock.epi += len(step.returns)

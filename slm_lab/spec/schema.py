@@ -105,6 +105,12 @@ class EnvSpec(Model):
     vectorization: Literal["auto", "sync", "async"] = Field(
         "auto", description="step envs in turn or in worker processes; auto measures. Both give the same numbers"
     )
+    worker_timeout: Float = Field(
+        120.0, gt=0, description="async: seconds an env worker may take for one answer before it is replaced"
+    )
+    worker_restarts: Int = Field(
+        3, ge=0, description="async: failed env workers replaced in one sitting; the next failure ends the session"
+    )
     backend: Literal["auto", "gymnasium", "envpool", "jax"] = Field(
         "auto",
         description="who steps the env: auto is EnvPool for playground/, else Gymnasium or ALE. EnvPool "

@@ -283,6 +283,24 @@ def test_enjoy_prints_returns_and_only_reads_the_run(packaged: Run, capsys: pyte
     assert contents(packaged.folder) == before
 
 
+def test_enjoy_films_what_it_plays_and_only_reads_the_run(
+    packaged: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, video = contents(packaged.folder), tmp_path / "cartpole.mp4"
+    assert call(["enjoy", str(packaged.folder), "--episodes", "2", "--video", str(video)]) == 0
+    filmed = capsys.readouterr().out.splitlines()
+    assert filmed[-1] == f"video: {video}"
+    assert video.stat().st_size > 1000
+    assert call(["enjoy", str(packaged.folder), "--episodes", "2"]) == 0
+    assert filmed[:-1] == capsys.readouterr().out.splitlines()  # being watched changes nothing
+    assert contents(packaged.folder) == before
+
+
+def test_a_window_and_a_video_exclude_each_other(packaged: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["enjoy", str(packaged.folder), "--render", "--video", "v.mp4"]) == 2
+    assert capsys.readouterr().err.startswith("error: --render and --video: one of them")
+
+
 def test_enjoy_without_a_trained_run_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target in (tmp_path, tmp_path / "nowhere"):
         assert call(["enjoy", str(target)]) == 2

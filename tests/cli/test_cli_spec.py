@@ -8,23 +8,12 @@ from pathlib import Path
 
 import pytest
 from run_helpers import assert_same_results, no_sinks, run_tiny, tiny, write_spec  # noqa: F401
+from spec_files import BULLET, FILES, PACKAGED, sets_for
 
-import slm_lab.spec
-from slm_lab.agent.algorithm import ALGORITHMS
-from slm_lab.agent.memory import MEMORIES
-from slm_lab.agent.net import NETS
 from slm_lab.cli.main import main
 from slm_lab.experiment.check import check
 from slm_lab.experiment.explain import components
-from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.spec.load import load, spec_names
-from slm_lab.spec.text import PLACEHOLDER
-
-PACKAGED = sorted((Path(slm_lab.spec.__file__).parent / "benchmark").rglob("*.json"))
-SHARED = Path(__file__).resolve().parents[2] / "../shared/specs"
-SHARED_FILES = sorted(
-    path for path in SHARED.rglob("*") if path.suffix in (".json", ".yaml", ".yml") and not path.name.startswith("_")
-)
 
 
 def call(arguments: Sequence[str]) -> int:
@@ -84,47 +73,15 @@ def test_check_fills_placeholders(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("path", PACKAGED, ids=lambda path: path.stem)
 def test_every_packaged_spec_passes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["spec", "check", str(path)]) == 0, capsys.readouterr().err
+    sets = [part for text in sets_for(path, spec_names(path)[0]) for part in ("-s", text)]
+    assert call(["spec", "check", str(path), *sets]) == 0, capsys.readouterr().err
 
 
-def known(path: Path, name: str) -> bool:
-    """Whether this version has what a public spec names."""
-    with_env = load(path, name, sets_for(path, name)).spec.agent
-    names = (
-        with_env.algorithm.get("name") in ALGORITHMS,
-        with_env.algorithm.get("name") == "Random" or with_env.memory.get("name") in MEMORIES,
-        with_env.algorithm.get("name") == "Random" or with_env.net.get("type") in NETS,
-    )
-    return all(names)
-
-
-def sets_for(path: Path, name: str) -> list[str]:
-    """`-s` texts for the placeholders of one spec."""
-    named = {"mujoco": "Pendulum-v1", "atari": "ALE/Pong-v5"}
-    env = next((env for family, env in named.items() if family in path.name), "CartPole-v1")
-    fill = {"env": env, "max_frame": "1e6"}
-    try:
-        load(path, name)
-    except SpecError as error:
-        return [f"{key}={fill[key]}" for key in dict.fromkeys(PLACEHOLDER.findall(str(error)))]
-    return []
-
-
-@pytest.mark.skipif(not SHARED_FILES, reason="the public specs are not here")
-def test_public_specs_of_known_components_pass_but_for_envs_that_are_not_installed() -> None:
-    passed, refused = 0, dict[str, str]()
-    for path in SHARED_FILES:
+@pytest.mark.skipif(not FILES, reason="the public specs are not here")
+def test_public_specs_pass() -> None:
+    for path in (path for path in FILES if path != BULLET):
         for name in spec_names(path):
-            if "pybullet" in path.name or not known(path, name):
-                continue
-            try:
-                check(load(path, name, sets_for(path, name)).spec, [])
-                passed += 1
-            except LabError as error:
-                refused[f"{path.name} {name}"] = str(error)
-    wrong = {where: text for where, text in refused.items() if "Atari support is not installed" not in text}
-    assert not wrong
-    assert passed >= 20
+            check(load(path, name, sets_for(path, name)).spec, [])
 
 
 def test_show_prints_a_spec_file_that_runs_with_the_same_results(

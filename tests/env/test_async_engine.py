@@ -28,7 +28,7 @@ def spec(name: str, **rest: Any) -> EnvSpec:
 
 
 def workers(engine: AsyncEngine) -> list[int]:
-    return [process.pid or 0 for process in engine._processes]
+    return [remote.process.pid or 0 for remote in engine._remotes]
 
 
 def gone(pids: list[int], seconds: float = 10) -> bool:
@@ -74,7 +74,7 @@ def test_workers_give_dicts_and_masks(name: str) -> None:
 
 
 def test_an_env_that_raises_in_a_worker_brings_its_traceback_and_leaves_no_process() -> None:
-    engine = AsyncEngine(spec("tiny_envs:Broken"), SEEDS[:2])
+    engine = AsyncEngine(spec("tiny_envs:Broken", worker_restarts=0), SEEDS[:2])
     pids = workers(engine)
     env = GymVecEnv(engine)
     env.step(np.zeros(2, np.int64))
@@ -85,11 +85,11 @@ def test_an_env_that_raises_in_a_worker_brings_its_traceback_and_leaves_no_proce
 
 
 def test_a_worker_that_is_killed_is_an_error_and_leaves_no_process() -> None:
-    engine = AsyncEngine(spec("CartPole-v1"), SEEDS[:2])
+    engine = AsyncEngine(spec("CartPole-v1", worker_restarts=0), SEEDS[:2])
     pids = workers(engine)
     env = GymVecEnv(engine)
     os.kill(pids[0], signal.SIGKILL)
-    with pytest.raises(RunError, match=r"worker process died \(exit code -9\)"):
+    with pytest.raises(RunError, match=r"worker process of envs \[0\] ended with exit code -9\nNo restart is left"):
         env.step(np.zeros(2, np.int64))
     assert gone(pids)
 
@@ -118,7 +118,7 @@ from slm_lab.spec.schema import EnvSpec
 if __name__ == "__main__":
     engine = AsyncEngine(EnvSpec(name="CartPole-v1", max_frame=1), [1, 2])
     env = GymVecEnv(engine)
-    print(*(process.pid for process in engine._processes), flush=True)
+    print(*(remote.process.pid for remote in engine._remotes), flush=True)
     if sys.argv[1] == "wait":
         time.sleep(60)
 """

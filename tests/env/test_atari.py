@@ -10,10 +10,10 @@ import pytest
 from loguru import logger
 
 from slm_lab.env import check_env, make_env
-from slm_lab.env.atari import AtariEngine, atari_screen, polar
+from slm_lab.env.atari import AtariEngine, polar
 from slm_lab.env.seeds import LARGEST
 from slm_lab.env.vec_env import GymVecEnv
-from slm_lab.lib.errors import LabError, SpecError
+from slm_lab.lib.errors import SpecError
 from slm_lab.lib.rng import Consumer, seed_of
 from slm_lab.spec.schema import EnvSpec
 from slm_lab.types import Array, Obs, VecEnv
@@ -345,11 +345,6 @@ def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         check_env(spec("Pong"))
 
 
-def test_a_window_is_refused() -> None:
-    with pytest.raises(LabError, match="ALE/Pong-v5 opens no window"):
-        make_env(spec("Pong"), 0.99, KEY, render_mode="human")
-
-
 def test_loading_starts_new_games_that_repeat() -> None:
     games = spec("Carnival", max_t=60)
     env = make_env(games, 0.99, KEY)
@@ -397,19 +392,21 @@ def test_new_games_are_said() -> None:
 
 
 def test_the_screen_stays_in_step_with_the_games() -> None:
+    album: list[Array] = []
     games = spec("Breakout", life_loss_info=True)
-    env, screen = make_env(games, 0.99, KEY), atari_screen(games, KEY, training=True)
+    env = make_env(games, 0.99, KEY, watch=lambda picture, rate, first: album.append(picture()))
     scores, lost = list[float](), 0
     for action in actions(env, 500):
-        ours, shown = env.step(action), screen.step(action)
-        assert ours.reward.tolist() == shown.reward.tolist()
-        assert ours.terminated.tolist() == shown.terminated.tolist()
-        assert ours.returns == shown.returns
-        scores, lost = [*scores, *ours.returns], lost + int(ours.terminated[0])
+        album.clear()
+        step = env.step(action)
+        scores, lost = [*scores, *step.returns], lost + int(step.terminated[0])
+        # the net's newest frame is the screen, smaller and gray: bricks and paddle are in the same places
+        seen, shown = images(step.next_obs)[0, -1], album[0] @ [0.299, 0.587, 0.114]
+        assert shown.shape == (210, 160)
+        columns = shown.mean(0)[:160].reshape(80, 2).mean(1)
+        assert np.corrcoef(np.interp(np.linspace(0, 83, 80), np.arange(84), seen.mean(0)), columns)[0, 1] > 0.9
+        assert np.corrcoef(seen.mean(1), np.interp(np.linspace(0, 209, 84), np.arange(210), shown.mean(1)))[0, 1] > 0.95
     assert len(scores) >= 2
     assert any(scores)
     assert lost >= 10
-    frames = images(screen.obs)
-    assert frames.shape == (1, 1, 210, 160, 3)
-    assert frames.dtype == np.uint8
-    assert len(np.unique(frames.reshape(-1, 3), axis=0)) > 5  # walls, bricks of several colours, background
+    assert len(np.unique(album[0].reshape(-1, 3), axis=0)) > 5  # walls, bricks of several colours, background

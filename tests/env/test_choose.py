@@ -59,8 +59,9 @@ def test_nothing_is_built_for_one_env_or_when_sessions_take_all_cores(measured: 
     assert measured[1] == []
 
 
-def test_nothing_is_measured_where_all_envs_are_stepped_at_once(measured: Any) -> None:
-    assert choose_vectorization(spec("CartPole-v1"), KEY, jobs=1) == "sync"
+@pytest.mark.parametrize("name", ["CartPole-v1", "Humanoid-v5"])
+def test_nothing_is_measured_where_all_envs_are_stepped_at_once(measured: Any, name: str) -> None:
+    assert choose_vectorization(spec(name), KEY, jobs=1) == "sync"
     assert measured[1] == []
 
 

@@ -17,7 +17,7 @@ def test_a_step_gives_true_successors_and_resets_nothing() -> None:
     sync = engine("tiny_envs:Countdown", 2, length=2)
     sync.reset(np.arange(2))
     sync.step(np.zeros(2, np.int64))
-    obs, reward, terminated, truncated, mask, over = sync.step(np.zeros(2, np.int64))
+    obs, reward, terminated, truncated, mask, over, broken = sync.step(np.zeros(2, np.int64))
     assert isinstance(obs, np.ndarray)
     assert obs.tolist() == [[99], [99]]
     assert obs.dtype == np.float32
@@ -26,6 +26,7 @@ def test_a_step_gives_true_successors_and_resets_nothing() -> None:
     assert not truncated.any()
     assert mask is None
     assert over is None  # every end is one
+    assert broken is None
 
 
 def test_only_the_envs_at_the_index_are_reset() -> None:
@@ -66,7 +67,7 @@ def test_a_mask_in_the_observation_is_taken_out_of_it() -> None:
     assert mask is not None
     assert set(obs) == {"image", "index"}
     assert mask.tolist() == [[True, False], [True, False]]
-    obs, _, _, _, mask, _ = sync.step(np.array([0, 1]))
+    obs, _, _, _, mask, *_ = sync.step(np.array([0, 1]))
     assert mask is not None
     assert mask.tolist() == [[False, True], [True, False]]
     assert obs["image"].dtype == np.uint8

@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from slm_lab.env import ENVS, Family, check_env, family
+from slm_lab.env import ENVS, check_env, family
 from slm_lab.env.source import build
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.schema import EnvSpec
@@ -80,7 +80,7 @@ def test_a_callable_that_returns_something_else_is_told() -> None:
 
 def test_the_family_with_the_longest_prefix_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    other = Family(ENVS[""].make, lambda spec: asked.append(spec.name))
+    other = ENVS[""]._replace(check=lambda spec: asked.append(spec.name))
     monkeypatch.setitem(ENVS, "moon/", other)
     check("moon/Crater-v0")
     check("CartPole-v1")

@@ -413,6 +413,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         check_env(spec("CartPole-v1"))
 
 
-def test_no_window_is_opened() -> None:
-    with pytest.raises(LabError, match="EnvPool opens no window; run CartPole-v1 without rendering"):
-        make_env(spec("CartPole-v1"), 0.99, KEY, render_mode="human")
+def test_without_egl_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slm_lab.env.envpool_task.load_egl", lambda: (_ for _ in ()).throw(OSError("no libEGL")))
+    with pytest.raises(LabError, match=r"EnvPool draws by EGL, which is not installed \(no libEGL\)"):
+        make_env(spec("CartPole-v1"), 0.99, KEY, watch=lambda picture, rate, first: None)

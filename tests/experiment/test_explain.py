@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from run_helpers import ALGORITHM_SPECS, no_sinks, tiny  # noqa: F401
+from spec_files import PACKAGED, sets_for
 
-import slm_lab.spec
 from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.agent.memory import MEMORIES
 from slm_lab.agent.net import NETS
@@ -17,8 +17,6 @@ from slm_lab.experiment.explain import components, resolved
 from slm_lab.spec.describe import describe
 from slm_lab.spec.load import dump, from_mapping, load, spec_names
 from slm_lab.spec.schema import Spec
-
-PACKAGED = sorted((Path(slm_lab.spec.__file__).parent / "benchmark").rglob("*.json"))
 
 
 def plan_of(spec: Spec) -> AgentPlan:
@@ -54,7 +52,7 @@ def test_a_resolved_spec_has_every_default_and_means_the_same(algorithm: str) ->
 @pytest.mark.parametrize("path", PACKAGED, ids=lambda path: path.stem)
 def test_packaged_specs_mean_the_same_when_resolved(path: Path) -> None:
     for name in spec_names(path):
-        assert_means_the_same(load(path, name).spec)
+        assert_means_the_same(load(path, name, sets_for(path, name)).spec)
 
 
 def test_keys_of_one_net_alone_stay_its_own() -> None:

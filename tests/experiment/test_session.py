@@ -6,8 +6,9 @@ import errno
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pytest
 from loguru import logger
@@ -19,6 +20,7 @@ from slm_lab.experiment.paths import Kind
 from slm_lab.experiment.session import Session
 from slm_lab.lib.errors import RunError
 from slm_lab.spec.schema import Spec
+from slm_lab.types import Step
 
 
 @pytest.fixture(autouse=True)
@@ -222,11 +224,23 @@ def faulty(fault: str, at: int = 40, **sections: Any) -> Spec:
     return tiny_spec("PPO", env=env, **sections)
 
 
-@pytest.mark.parametrize(("fault", "named"), [("nan reward", "reward"), ("nan obs", "observation")])
-def test_nan_from_an_env_is_skipped_counted_named_and_ends_the_session(
-    tmp_path: Path, warnings: list[str], fault: str, named: str
+def spoiled(one: Session, field: Literal["reward", "next_obs"], at: int = 40) -> Session:
+    """A session whose agent is given NaN from vector step `at` on."""
+    step = one.env.step
+
+    def with_nan(action: Any) -> Step:
+        given = step(action)
+        return given if one.clock.t + 1 < at else given._replace(**{field: given._asdict()[field] * np.float32(np.nan)})
+
+    one.env.step = with_nan  # type: ignore[method-assign]
+    return one
+
+
+@pytest.mark.parametrize(("field", "named"), [("reward", "reward"), ("next_obs", "observation")])
+def test_nan_is_skipped_counted_named_and_ends_the_session(
+    tmp_path: Path, warnings: list[str], field: Literal["reward", "next_obs"], named: str
 ) -> None:
-    one = session(faulty(fault), folder=tmp_path)
+    one = spoiled(session(tiny_spec("PPO", env={"max_frame": 3000, "max_t": 20}), folder=tmp_path), field)
     with pytest.raises(RunError) as error:
         one.run()
     assert f"{STREAK} gradient steps in a row were skipped because loss" in str(error.value)
@@ -242,19 +256,22 @@ def test_nan_from_an_env_is_skipped_counted_named_and_ends_the_session(
 
 
 def test_nan_in_the_first_update_is_named_too() -> None:
-    one = session(faulty("nan reward", at=1, algorithm={"training_epoch": 50, "normalize_advantages": "none"}))
+    one = spoiled(
+        session(tiny_spec("PPO", algorithm={"training_epoch": 50, "normalize_advantages": "none"})), "reward", 1
+    )
     with pytest.raises(RunError, match=r"^frame 48: 100 gradient steps .*; not finite: reward$"):
         one.run()
 
 
-def test_nan_never_becomes_the_best(tmp_path: Path) -> None:
-    one = session(faulty("nan reward"), folder=tmp_path, every=0)
-    with pytest.raises(RunError):
+@pytest.mark.parametrize(("fault", "named"), [("nan reward", "reward"), ("nan obs", r"observation\[0\]")])
+def test_nan_from_an_env_ends_the_session_at_once_and_never_becomes_the_best(
+    tmp_path: Path, fault: str, named: str
+) -> None:
+    one = session(faulty(fault), folder=tmp_path, every=0)
+    with pytest.raises(RunError, match=rf"^after frame 117: env 0: {named} is nan;"):  # 39 steps of 3 envs
         one.run()
-    rows = table(one)
-    assert rows["total_reward"].isna().any()
     assert math.isfinite(one.tracker.best)
-    assert one.tracker.best == rows["total_reward_ma"].max()
+    assert one.tracker.best == table(one)["total_reward_ma"].max()
 
 
 def test_an_env_that_fails_is_not_blamed_on_numbers() -> None:

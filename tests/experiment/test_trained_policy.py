@@ -226,9 +226,9 @@ def test_images_and_entries_are_taken_as_the_env_gives_them(
 def test_enjoy_plays_every_kind_of_env_and_net(more_runs: dict[str, Path], name: str) -> None:
     trained = find_trained(more_runs[name])
     for deterministic in (True, False):
-        returns = enjoy(trained, episodes=3, deterministic=deterministic, render=False)
+        returns = enjoy(trained, episodes=3, deterministic=deterministic)
         assert len(returns) == 3
-        assert enjoy(trained, episodes=3, deterministic=deterministic, render=False) == returns
+        assert enjoy(trained, episodes=3, deterministic=deterministic) == returns
 
 
 def test_an_agent_without_nets_can_be_loaded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,18 +236,18 @@ def test_an_agent_without_nets_can_be_loaded_too(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
     folder = run_tiny(tmp_path, tiny("Random", env={"max_frame": 60})).predir
     assert slm_lab.load(folder).act(np.zeros(4, np.float32)) in (0, 1)
-    assert len(enjoy(find_trained(folder), episodes=2, deterministic=False, render=False)) == 2
+    assert len(enjoy(find_trained(folder), episodes=2, deterministic=False)) == 2
 
 
 def test_enjoy_gives_the_returns_of_acting_by_hand_and_changes_nothing(runs: dict[str, Path]) -> None:
     folder = runs["pendulum"]
     before = contents(folder)
     trained = find_trained(folder)
-    returns = enjoy(trained, episodes=3, deterministic=True, render=False)
+    returns = enjoy(trained, episodes=3, deterministic=True)
     assert len(returns) == 3
-    assert enjoy(trained, episodes=3, deterministic=True, render=False) == returns
-    assert enjoy(trained, episodes=3, deterministic=True, render=False, seed=1) != returns
-    assert enjoy(trained, episodes=3, deterministic=False, render=False) != returns
+    assert enjoy(trained, episodes=3, deterministic=True) == returns
+    assert enjoy(trained, episodes=3, deterministic=True, seed=1) != returns
+    assert enjoy(trained, episodes=3, deterministic=False) != returns
     assert contents(folder) == before
     assert all(-50 * 16.3 < total < 0 for total in returns)  # 50 raw steps each
 

@@ -5,32 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from spec_files import BULLET, FILES, SPECS, sets_for
 
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.load import dump, for_mode, load, spec_names
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema import Spec
-from slm_lab.spec.text import PLACEHOLDER
 
-SPECS = Path(__file__).resolve().parents[2] / "../shared/specs"
-BULLET = SPECS / "benchmark/async_sac/async_sac_halfcheetah_pybullet.json"
-FILES = sorted(
-    path
-    for path in SPECS.rglob("*")
-    if path.suffix in (".json", ".yaml", ".yml") and path.name != "_random_baseline.json"
-)
-FILL = {"env": "CartPole-v1", "max_frame": "1e6"}
+SUFFIX = {"": "", "CartPole-v1": "_cartpole", "HalfCheetah-v5": "_halfcheetah", "ALE/Pong-v5": "_pong"}
 
 pytestmark = pytest.mark.skipif(not FILES, reason="the public specs are not here")
-
-
-def sets_for(path: Path, name: str) -> list[str]:
-    """`-s` texts for the placeholders of one spec, as its own error names them."""
-    try:
-        load(path, name)
-    except SpecError as error:
-        return [f"{key}={FILL[key]}" for key in dict.fromkeys(PLACEHOLDER.findall(str(error)))]
-    return []
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path != BULLET], ids=lambda path: path.name)
@@ -40,7 +24,12 @@ def test_every_spec_of_a_public_file_loads_and_reads_back(path: Path) -> None:
     for name in names:
         sets = sets_for(path, name)
         got = load(path, name, sets).spec
-        assert got.name == name + ("_cartpole" if "env=CartPole-v1" in sets else "")
+        env = next((text.removeprefix("env=") for text in sets if text.startswith("env=")), "")
+        assert (
+            got.name
+            == name
+            + {"": "", "CartPole-v1": "_cartpole", "HalfCheetah-v5": "_halfcheetah", "ALE/Pong-v5": "_pong"}[env]
+        )
         assert parse(Spec, dump(got), "", []) == got
         assert for_mode(got, "test").env.max_frame == 40
 
