@@ -79,7 +79,10 @@ class EnvSpec(Model):
     """What to train on and for how long. Keys not listed here go to the env's constructor."""
 
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
-    inert: ClassVar = {"image_downsize": "Atari frames are always 84x84", "device": "JAX steps its envs on a GPU where it has one"}
+    inert: ClassVar = {
+        "image_downsize": "Atari frames are always 84x84",
+        "device": "JAX steps its envs on a GPU where it has one",
+    }
 
     name: str = Field(
         min_length=1, description="Gymnasium id, `module:Id-v0`, or `module:function` that returns a gymnasium.Env"
