@@ -243,7 +243,7 @@ def test_all_workers_run_at_once_and_the_record_says_they_race(a3c: Learnt) -> N
 def test_synced_workers_take_every_step_together_also_after_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
     spec = workers(2, "synced", env={"max_frame": 300})
     first = run_tiny(tmp_path, spec)
     assert first.trial is not None
@@ -263,7 +263,7 @@ def test_synced_workers_take_every_step_together_also_after_resume(
 def test_a_worker_that_dies_is_reported_and_continued_while_the_others_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
     flag, data = tmp_path / "fail", tmp_path / "data"
     flag.touch()
     faults = {"name": "faulty_envs:Faulty", "faults": {seed_in(1): "exit 3"}, "at": 30, "once": str(flag)}

@@ -70,7 +70,7 @@ def test_sessions_differ_from_one_another(three: Path) -> None:
 
 def test_another_seed_gives_other_numbers(three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
     other = run_tiny(tmp_path, tiny(meta={"random_seed": 4})).predir
     assert columns_of(other, "loss")[0] not in columns_of(three, "loss")
 

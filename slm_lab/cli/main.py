@@ -16,19 +16,25 @@ from typing import Annotated
 
 import typer
 
+from slm_lab.cli.bench import app as bench_app
 from slm_lab.cli.net import app as net_app
 from slm_lab.cli.options import Debug, Sets
+from slm_lab.cli.results import compare, plot, plot_list, retro
 from slm_lab.cli.spec import app as spec_app
+from slm_lab.cli.verify import verify
 from slm_lab.lib.errors import LabError, RunError
 
 DEFAULT_FILE = "slm_lab/spec/benchmark/ppo/ppo_cartpole.json"
 DEFAULT_NAME = "ppo_cartpole"
-COMMANDS = ("run", "enjoy", "spec", "net")
+COMMANDS = ("run", "enjoy", "bench", "spec", "net", "plot", "plot-list", "retro", "compare", "verify")
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(spec_app, name="spec")
 app.add_typer(net_app, name="net")
+app.add_typer(bench_app, name="bench")
+for command in (plot, plot_list, retro, compare, verify):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -133,6 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = with_command(sys.argv[1:] if arguments is None else arguments)
     # `module:Class` may lie beside the spec one works on; last, so that it shadows nothing
     sys.path.append(os.getcwd())
+    # else the first of several sessions takes most of a GPU for itself
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     sys.exit(guarded(lambda: app(words, prog_name="slm-lab"), debug="--debug" in words))
 
 

@@ -79,19 +79,21 @@ def show(file: File, name: Name, sets: Sets = None, debug: Debug = False) -> Non
 @app.command()
 def keys(
     component: Annotated[str | None, typer.Argument(help="env, meta, PPO, MLPNet, ...; without it, all.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print them as the page docs/KEYS.md.")] = False,
     debug: Debug = False,
 ) -> None:
     """List spec keys with type, default and meaning, from the code that reads them."""
     from slm_lab.experiment.explain import components
-    from slm_lab.spec.describe import describe
+    from slm_lab.spec.key_tables import key_page, key_rows
 
     known = components()
     chosen = known if component is None else {component: lookup(known, component, "spec keys", "component")}
+    if markdown:
+        typer.echo(key_page(chosen))
+        return
     for name, model in chosen.items():
         typer.echo(f"{name}: {(model.__doc__ or '').strip()}")
-        rows = [tuple(doc) for doc in describe(model)]
-        rows += [(key, "inert", "", f"{reason}; ignored with a warning") for key, reason in model.inert.items()]
-        for line in columns([("key", "type", "default", "meaning"), *rows]):
+        for line in columns([("key", "type", "default", "meaning"), *key_rows(model)]):
             typer.echo(f"  {line}")
         typer.echo("")
 

@@ -55,8 +55,29 @@ class RunResult:
 Logging = Callable[[Path | None, Console | None], None]  # (file, console) -> None: where log lines go from now on
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to go: checked, recorded, with a folder of its own; `said` is for its log."""
+
+    spec: Spec
+    paths: Paths
+    said: Loaded
+    resume: bool
+
+
 def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> RunResult:
     """A new run of a spec in mode dev or train."""
+    return _run(prepare(loaded, mode, options), mode, options, logging)
+
+
+def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging: Logging) -> RunResult:
+    """The rest of an interrupted run: the same numbers as if it had never stopped."""
+    predir = Paths.latest(options.data_dir, loaded.spec.name) if target == "latest" else _run_folder(Path(target))
+    return _run(prepare_rest(loaded, mode, predir, options), mode, options, logging)
+
+
+def prepare(loaded: Loaded, mode: str, options: RunOptions) -> Prepared:
+    """A new run: fails where it cannot run, before anything is written."""
     notes, facts = list(loaded.notes), list(loaded.applied)
     spec = as_workers(for_mode(loaded.spec, mode), notes)
     if spec.meta.max_session > 1:
@@ -66,12 +87,11 @@ def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> R
     spec = _with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
     paths.make_folders()
     write_json(paths.experiment_spec, dump(spec))
-    return _run(spec, paths, mode, options, replace(loaded, notes=notes, applied=facts), logging, resume=False)
+    return Prepared(spec, paths, replace(loaded, notes=notes, applied=facts), resume=False)
 
 
-def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging: Logging) -> RunResult:
-    """The rest of an interrupted run: the same numbers as if it had never stopped."""
-    predir = Paths.latest(options.data_dir, loaded.spec.name) if target == "latest" else _run_folder(Path(target))
+def prepare_rest(loaded: Loaded, mode: str, predir: Path, options: RunOptions) -> Prepared:
+    """The rest of the run in a folder; fails where the spec has changed."""
     paths = Paths(predir, loaded.spec.name)
     if not paths.trial_spec.exists():
         raise LabError(f"{predir}: not a run of spec {loaded.spec.name!r}: there is no {paths.trial_spec.name}.")
@@ -88,7 +108,7 @@ def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging:
         if before[name] != now.get(name)
     )
     paths.make_folders()
-    return _run(spec, paths, mode, options, replace(loaded, notes=notes, applied=facts), logging, resume=True)
+    return Prepared(spec, paths, replace(loaded, notes=notes, applied=facts), resume=True)
 
 
 def read_saved(path: Path) -> Spec:
@@ -140,43 +160,56 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str], fact
     return _with_meta(spec, trial=0, git_sha=git["sha"], record=record)
 
 
-def _run(
-    spec: Spec, paths: Paths, mode: str, options: RunOptions, loaded: Loaded, logging: Logging, resume: bool
-) -> RunResult:
-    display, record = Display(spec.name, spec.meta.max_session, spec.session_frames), spec.meta.record
+def trial_of(run: Prepared, mode: str, options: RunOptions, display: Display, last_episodes: int = 0) -> Trial:
+    """The trial of a prepared run."""
+    record = run.spec.meta.record
+    session = Options(
+        options.checkpoint_every,
+        checks=record.get("mode", mode) == "dev",
+        render=options.render,
+        env_threads=int(record.get("env_threads", 1)),
+        last_episodes=last_episodes,
+    )
     trial_options = TrialOptions(
-        Options(
-            options.checkpoint_every,
-            checks=record.get("mode", mode) == "dev",
-            render=options.render,
-            env_threads=int(record.get("env_threads", 1)),
-        ),
-        _jobs(spec, options),
+        session,
+        _jobs(run.spec, options),
         int(record.get("threads", 1)),
         options.log_level,
         options.log_extra,
-        resume,
+        run.resume,
     )
-    run_spec = _with_env(spec, vectorization=record.get("vectorization", "sync"))
-    trial = Trial(run_spec, paths, trial_options, display)
-    if resume and trial.summed_up():
+    return Trial(
+        _with_env(run.spec, vectorization=record.get("vectorization", "sync")), run.paths, trial_options, display
+    )
+
+
+def _run(run: Prepared, mode: str, options: RunOptions, logging: Logging) -> RunResult:
+    spec, paths = run.spec, run.paths
+    display = Display(spec.name, spec.meta.max_session, spec.session_frames)
+    trial = trial_of(run, mode, options, display)
+    if run.resume and trial.summed_up():
         logging(None, None)  # a finished run's files stay as they are
         logger.info(f"{paths.predir}: this run is finished ({spec.env.max_frame} frames); nothing to do.")
         return RunResult(paths.predir, None)
     with alone(paths.predir, paths.models):
         logging(paths.trial_log, display.progress.console if display.progress.live is not None else None)
-        for line in loaded.applied:
+        for line in run.said.applied:
             logger.info(line)
-        for note in dict.fromkeys(loaded.notes):
+        for note in dict.fromkeys(run.said.notes):
             logger.warning(note)
-        logger.info(f"{'continuing' if resume else 'writing to'} {paths.predir}")
-        for path in paths.leftovers():
-            path.unlink()
-        write_json(paths.trial_spec, dump(spec))
+        logger.info(f"{'continuing' if run.resume else 'writing to'} {paths.predir}")
+        begin(run)
         result = trial.run()
     rows = summary_rows(spec, paths, result.failures)
     summary(spec.name, rows, spec.meta.max_session, spec.meta.log_frequency, paths.predir)
     return RunResult(paths.predir, result)
+
+
+def begin(run: Prepared) -> None:
+    """Clear away what a kill left behind, and write down what is run."""
+    for path in run.paths.leftovers():
+        path.unlink()
+    write_json(run.paths.trial_spec, dump(run.spec))
 
 
 def _jobs(spec: Spec, options: RunOptions) -> int:

@@ -100,6 +100,11 @@ class Paths:
         return self.predir / "info" / f"{self.session_name}_session_metrics_scalar_{kind}.json"
 
     @property
+    def session_evaluation(self) -> Path:
+        """Returns of the policy a session ended with."""
+        return self.predir / "info" / f"{self.session_name}_session_evaluation.json"
+
+    @property
     def trial_metrics(self) -> Path:
         return self.predir / "info" / f"{self.trial_name}_trial_metrics.json"
 

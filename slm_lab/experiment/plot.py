@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,12 @@ from slm_lab.types import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INCHES, DPI = 5, 200
 # told apart by the colour-blind too
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#4D4D4D")
+BAND = "95 % bootstrap band"
 SPARSE = 30  # points below which a line shows each of them
 COLUMNS = ("loss", "explore_var", "entropy")
 EXTRA = ("strengths", "sample_efficiencies", "training_efficiencies", "stabilities", "consistencies")
@@ -41,13 +43,17 @@ UP_TO_ONE = ("stabilities", "consistencies")  # ratios that shoot far below zero
 
 @dataclass(frozen=True)
 class Curve:
-    """A line over frames [K]; with `members` (frames, values) of single sessions, and the band around their mean."""
+    """A line over frames [K]; with `members` (frames, values) of single sessions, and the band around their mean.
+
+    Without a `color` of its own it takes the next one that the graph has.
+    """
 
     label: str
     frames: Array
     values: Array
     band: tuple[Array, Array] | None = None
     members: tuple[tuple[Array, Array], ...] = ()
+    color: str | None = None
 
 
 def session_graphs(df: pd.DataFrame, spec_name: str, paths: Paths, kind: Kind) -> list[Path]:
@@ -55,7 +61,7 @@ def session_graphs(df: pd.DataFrame, spec_name: str, paths: Paths, kind: Kind) -
     frames, returns = _floats(df.get("frame", ())), _floats(df.get("total_reward", ()))
     series = {
         "mean_returns_vs_frames": (NAMES["mean_returns"], returns),
-        "mean_returns_ma_vs_frames": (_average_label(frames), moving_average(returns)),
+        "mean_returns_ma_vs_frames": (average_label(frames), moving_average(returns)),
     }
     for column in COLUMNS:
         if column in df:
@@ -75,7 +81,7 @@ def trial_graphs(local: dict[str, Any], spec_name: str, paths: Paths, extra: boo
     longest = max(frames, key=len, default=np.empty(0))
     returns = {
         "mean_returns_vs_frames": (NAMES["mean_returns"], mean_curve(frames, local["mean_returns"])),
-        "mean_returns_ma_vs_frames": (_average_label(longest), mean_curve(frames, averages)),
+        "mean_returns_ma_vs_frames": (average_label(longest), mean_curve(frames, averages)),
     }
     drawn = []
     for what, (label, curve) in returns.items():
@@ -114,47 +120,70 @@ def mean_curve(frames: Sequence[ArrayLike], series: Sequence[ArrayLike], label: 
     return Curve(label or f"mean of {len(members)} sessions", shared, mean, bootstrap_band(table), members)
 
 
-def draw(title: str, ylabel: str, curves: Sequence[Curve], up_to_one: bool = False) -> bytes:
-    """One graph over frames as PNG bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(INCHES, INCHES), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)  # the figure keeps it: no window system, no state shared between figures
+def draw(
+    title: str,
+    ylabel: str,
+    curves: Sequence[Curve],
+    up_to_one: bool = False,
+    xlabel: str = "frames",
+    legend: Literal["inside", "below", "none"] = "inside",
+) -> bytes:
+    """One graph, over frames unless told, as PNG bytes."""
+    figure = new_figure(INCHES, INCHES)
     axes = figure.add_subplot()
-    _dress(axes, title, ylabel)
+    dress(axes, title, ylabel, xlabel)
     known = [curve for curve in curves if np.isfinite(curve.values).any()]
     for index, curve in enumerate(known):
-        _add(axes, curve, COLORS[index % len(COLORS)])
+        _add(axes, curve, curve.color or COLORS[index % len(COLORS)], alone=len(known) == 1)
     if not known:
         axes.text(0.5, 0.5, "nothing to draw yet", transform=axes.transAxes, ha="center", va="center", color="0.5")
         axes.set(xticks=[], yticks=[])
     elif up_to_one:
         axes.set_ylim(bottom=max(axes.get_ylim()[0], -1.05), top=1.05)
-    if len(axes.get_legend_handles_labels()[0]) > 1:
+    if len(known) > 1 and any(curve.band is not None for curve in known):
+        axes.fill_between([], [], [], color="0.5", alpha=0.25, linewidth=0, label=BAND)
+    entries = axes.get_legend_handles_labels()[0]
+    if legend == "inside" and len(entries) > 1:
         axes.legend(loc="best", fontsize=8, framealpha=0.8, edgecolor="0.9")
+    elif legend == "below":
+        figure.legend(loc="outside lower center", fontsize=8, ncols=min(3, len(entries)), frameon=False)
+    return png(figure)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)  # the figure keeps it: no window system, no state shared between figures
+    return figure
+
+
+def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
 
 
-def _add(axes: Axes, curve: Curve, color: str) -> None:
-    """A curve: its sessions thin, its band pale, its line on top."""
+def _add(axes: Axes, curve: Curve, color: str, alone: bool) -> None:
+    """A curve: its sessions thin, its band pale, its line on top; one that is `alone` explains all of them."""
     for number, (frames, values) in enumerate(curve.members):
-        axes.plot(frames, values, color=color, alpha=0.35, linewidth=0.6, label="" if number else "single sessions")
+        label = "single sessions" if alone and number == 0 else ""
+        axes.plot(frames, values, color=color, alpha=0.35, linewidth=0.6, label=label)
     if curve.band is not None:
-        axes.fill_between(curve.frames, *curve.band, color=color, alpha=0.2, linewidth=0, label="95 % bootstrap band")
+        axes.fill_between(curve.frames, *curve.band, color=color, alpha=0.2, linewidth=0, label=BAND if alone else "")
     marker = "o" if np.isfinite(curve.values).sum() < SPARSE else ""
     width = 1.6 if curve.members else 1.2
     axes.plot(curve.frames, curve.values, color=color, linewidth=width, marker=marker, markersize=3, label=curve.label)
 
 
-def _dress(axes: Axes, title: str, ylabel: str) -> None:
+def dress(axes: Axes, title: str, ylabel: str, xlabel: str) -> None:
     """Title, labels, a pale grid and ticks such as 50k."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.set_title(title, fontsize=min(11, 480 / max(len(title), 1)), parse_math=False)
-    axes.set_xlabel("frames", fontsize=9)
+    axes.set_xlabel(xlabel, fontsize=9)
     axes.set_ylabel(ylabel, fontsize=9)
     axes.tick_params(labelsize=8, color="0.7")
     axes.grid(color="0.92", linewidth=0.8)
@@ -168,7 +197,7 @@ def _dress(axes: Axes, title: str, ylabel: str) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: engineering(value)))
 
 
-def _average_label(frames: Array) -> str:
+def average_label(frames: Array) -> str:
     """The moving average's window in rows and, as rows stand apart differently from run to run, in frames."""
     spacing = f" = {engineering(WINDOW * float(np.median(np.diff(frames))))} frames" if len(frames) > 1 else ""
     return f"mean return, average of the last {WINDOW} rows{spacing}"

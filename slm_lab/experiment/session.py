@@ -22,12 +22,12 @@ from slm_lab.experiment.chunks import ChunkStore
 from slm_lab.experiment.evaluate import evaluate
 from slm_lab.experiment.health import Health, what_is_not_finite
 from slm_lab.experiment.hogwild import Member, Team
+from slm_lab.experiment.metric_files import write_session
 from slm_lab.experiment.paths import Kind, Paths
 from slm_lab.experiment.plot import session_graphs
 from slm_lab.experiment.tensorboard import Events
 from slm_lab.experiment.track import Row, Tracker
 from slm_lab.lib.errors import RunError
-from slm_lab.lib.io import write_json
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
 from slm_lab.types import Clock, Metrics, State, Stateful, Step
@@ -41,6 +41,7 @@ class Options:
     checks: bool = False  # watch gradients and parameters after each update
     render: bool = False
     env_threads: int = 1  # that step the envs, where these can use more than one
+    last_episodes: int = 0  # of the policy it ends with, by its most likely actions
 
 
 @dataclass(frozen=True)
@@ -258,8 +259,7 @@ class Session:
         metrics = analysis.session_metrics(table, baseline(self.spec.env.name, self.spec.env.kwargs) or 0.0)
         if kind == "train" or self.eval_tracker is not None:
             session_graphs(table, self.spec.name, paths, kind)
-        write_json(paths.session_scalar(kind), metrics["scalar"])
-        write_json(paths.session_metrics(kind), metrics)  # last: the trial takes it for the end of the session
+        write_session(paths, kind, metrics)
         return metrics
 
     def close(self) -> None:

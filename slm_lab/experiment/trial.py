@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection, wait
 
 import pandas as pd
 from loguru import logger
 
 from slm_lab.experiment import analysis
-from slm_lab.experiment.child import Child, start
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.hogwild import Team, team
+from slm_lab.experiment.metric_files import write_trial
 from slm_lab.experiment.paths import Paths
-from slm_lab.experiment.plot import trial_graphs
+from slm_lab.experiment.pool import Pool
 from slm_lab.experiment.progress import Status, SummaryRow
 from slm_lab.experiment.session import Options, Stop
-from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, Task, run_session, signals
-from slm_lab.lib.errors import RunError
-from slm_lab.lib.io import read_json, write_json
+from slm_lab.experiment.worker import (
+    DoneMessage,
+    FailedMessage,
+    LogMessage,
+    Message,
+    StoppedMessage,
+    Task,
+    run_session,
+    signals,
+)
+from slm_lab.lib.io import read_json
 from slm_lab.lib.log import also_to
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
-
-PATIENCE = 120.0  # seconds a session may take to write its checkpoint and end, once asked
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,6 @@ class Trial:
     display: Display
     stop: Stop = field(default_factory=Stop)
     failures: dict[int, str] = field(default_factory=dict)
-    ended: set[int] = field(default_factory=set)  # sessions that said how they ended
 
     def run(self) -> TrialResult:
         """Run to the end or to a signal; sum up whatever is finished."""
@@ -82,8 +85,8 @@ class Trial:
                         run_session(self.task(k), partial(self.receive, k), self.stop)
             else:
                 with team(self.spec, self.paths, self.options.resume) as shared:
-                    self._run_processes(deque(todo), shared)
-        return self._sum_up()
+                    Pool(partial(self.task, shared=shared), self.receive, self.stop).run(deque(todo), self.options.jobs)
+        return self.sum_up()
 
     def task(self, session: int, shared: Team | None = None) -> Task:
         options = self.options
@@ -115,57 +118,17 @@ class Trial:
         scalar = read_json(last) if last.exists() else {"frame": None}
         return "sessions_done" not in scalar and (scalar["frame"] or 0) >= self.spec.session_frames
 
-    def _run_processes(self, queue: deque[int], shared: Team | None) -> None:
-        """Keep `jobs` sessions running until none is left, or until asked to stop."""
-        running: dict[int, Child] = {}
-        asked_at: float | None = None
-        try:
-            while running or (queue and not self.stop.reason):
-                while queue and len(running) < self.options.jobs and not self.stop.reason:
-                    self._start(queue.popleft(), shared, running)
-                if self.stop.reason and asked_at is None:
-                    asked_at = time.monotonic()
-                    for child in running.values():
-                        child.ask_to_end(self.stop.reason)
-                if asked_at is not None and time.monotonic() - asked_at > PATIENCE:
-                    for child in running.values():
-                        child.kill()
-                self._listen(running)
-        finally:
-            for child in running.values():
-                child.kill()
-
-    def _start(self, session: int, shared: Team | None, running: dict[int, Child]) -> None:
-        try:
-            running[session] = start(self.task(session, shared))
+    def receive(self, session: int, message: Message | None) -> None:
+        """What one session says; None when it starts."""
+        if message is None:
             self.display.status(session, "running")
-        except RunError as error:
-            self._fail(session, str(error), "")
-
-    def _listen(self, running: dict[int, Child]) -> None:
-        """Take in what sessions say, for a moment; forget those that ended."""
-        pipes = {child.pipe: k for k, child in running.items()}
-        for pipe in wait(list(pipes), timeout=0.2):
-            assert isinstance(pipe, Connection)
-            k = pipes[pipe]
-            try:
-                self.receive(k, pipe.recv())
-            except (EOFError, OSError):
-                child = running.pop(k)
-                child.process.join(timeout=10)
-                if k in self.ended:
-                    continue
-                if self.stop.reason:  # a signal to all of us came before it could listen
-                    self.display.status(k, "stopped")
-                else:
-                    self._fail(k, f"its process ended with exit code {child.process.exitcode}", "")
-
-    def receive(self, session: int, message: Message) -> None:
-        """What one session says."""
-        if isinstance(message, FailedMessage):
-            self._fail(session, message.reason, message.traceback)
+        elif isinstance(message, FailedMessage):
+            self.failures[session] = message.reason
+            self.display.status(session, "failed")
+            logger.error(f"Session {session} crashed: {message.reason}\n{message.traceback}".rstrip())
+        elif isinstance(message, StoppedMessage):
+            self.display.status(session, "stopped")
         elif isinstance(message, DoneMessage):
-            self.ended.add(session)
             self.display.status(session, "done" if message.result.finished else "stopped")
             logger.info(f"Session {session} {'done' if message.result.finished else 'stopped'}")
         elif isinstance(message, LogMessage):
@@ -173,13 +136,7 @@ class Trial:
         else:
             self.display.row(session, message.row)
 
-    def _fail(self, session: int, reason: str, trace: str) -> None:
-        self.failures[session] = reason
-        self.ended.add(session)
-        self.display.status(session, "failed")
-        logger.error(f"Session {session} crashed: {reason}\n{trace}".rstrip())
-
-    def _sum_up(self) -> TrialResult:
+    def sum_up(self) -> TrialResult:
         """Metrics of the finished sessions from their tables; files, graphs and the line that scripts look for."""
         planned = self.spec.meta.max_session
         done = [k for k in range(planned) if self.finished(k)]
@@ -188,11 +145,7 @@ class Trial:
         metrics = analysis.trial_metrics([analysis.session_metrics(table, zero) for table in tables], planned)
         result = TrialResult(metrics, len(done), planned, dict(self.failures), self.stop.reason)
         if done:
-            write_json(self.paths.trial_metrics, metrics)
-            trial_graphs(metrics["local"], self.spec.name, self.paths, self.options.extra_graphs)
-            # the copy beside the spec comes last: it says that all of this is there
-            for path in (self.paths.trial_scalar, self.paths.beside_spec(self.paths.trial_scalar)):
-                write_json(path, metrics["scalar"])
+            write_trial(self.paths, self.spec.name, metrics, self.options.extra_graphs)
             logger.info(analysis.trial_line(metrics["scalar"], len(done), planned))
         logger.info(f"Trial {self.paths.trial} {'done' if result.complete else 'incomplete'}")
         return result

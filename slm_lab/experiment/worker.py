@@ -16,6 +16,7 @@ import torch
 from loguru import logger
 
 from slm_lab.agent.plan import plan_agent
+from slm_lab.experiment.evaluate import evaluate
 from slm_lab.experiment.hogwild import Team
 from slm_lab.experiment.lock import writing
 from slm_lab.experiment.paths import Paths
@@ -72,7 +73,12 @@ class FailedMessage:
     traceback: str
 
 
-Message = RowMessage | LogMessage | DoneMessage | FailedMessage
+@dataclass(frozen=True)
+class StoppedMessage:
+    """A session's process ended on request, before it could say so."""
+
+
+Message = RowMessage | LogMessage | DoneMessage | FailedMessage | StoppedMessage
 Send = Callable[[Message], None]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -84,7 +90,10 @@ def run_session(task: Task, send: Send, stop: Stop) -> None:
     try:
         with writing(task.paths.models):
             session = _build(task, send, stop)
-            send(DoneMessage(session.run()))
+            result = session.run()
+            if result.finished and task.options.last_episodes:
+                write_json(task.paths.session_evaluation, _last_episodes(session, task.options.last_episodes))
+            send(DoneMessage(result))
     except Exception as error:
         text = traceback.format_exc()
         logger.debug(text)
@@ -92,6 +101,11 @@ def run_session(task: Task, send: Send, stop: Stop) -> None:
     finally:
         if session is not None:
             session.close()
+
+
+def _last_episodes(session: Session, episodes: int) -> list[float]:
+    """Raw returns of the policy that a session ended with."""
+    return evaluate(session.agent, session.spec.env, session.key, session.clock.frame, episodes, deterministic=True)
 
 
 def _build(task: Task, send: Send, stop: Stop) -> Session:

@@ -88,7 +88,7 @@ def test_show_prints_a_spec_file_that_runs_with_the_same_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
     path = write_spec(tmp_path, tiny(), "tiny")
     assert call(["spec", "show", str(path), "tiny", "-s", "gamma=0.5"]) == 0
     shown = capsys.readouterr()

@@ -31,7 +31,7 @@ from slm_lab.lib.errors import LabError, SpecError
 @pytest.fixture(autouse=True)
 def _no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def finished(data: Path, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Pa
     """Folders of finished runs, by the names of their specs; nothing is drawn."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-        patch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+        patch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
         return {name: run_tiny(data, {**spec, "name": name}).predir for name, spec in specs.items()}
 
 
@@ -233,7 +233,7 @@ def test_enjoy_plays_every_kind_of_env_and_net(more_runs: dict[str, Path], name:
 
 def test_an_agent_without_nets_can_be_loaded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
     folder = run_tiny(tmp_path, tiny("Random", env={"max_frame": 60})).predir
     assert slm_lab.load(folder).act(np.zeros(4, np.float32)) in (0, 1)
     assert len(enjoy(find_trained(folder), episodes=2, deterministic=False)) == 2
@@ -299,7 +299,7 @@ def test_a_damaged_policy_is_refused(runs: dict[str, Path], tmp_path: Path) -> N
 
 def test_run_from_python_takes_a_mapping_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
     monkeypatch.chdir(tmp_path)
     spec = tiny("Random", env={"max_frame": 60})
     result = slm_lab.run(spec)

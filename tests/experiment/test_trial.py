@@ -120,7 +120,7 @@ def test_one_session_that_fails_in_this_process_is_reported_the_same_way(
 def test_a_session_that_failed_once_is_continued_and_the_finished_ones_are_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slm_lab.experiment.trial.trial_graphs", lambda *_: None)
+    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
     flag = tmp_path / "fail"
     flag.touch()
     env = {"name": "faulty_envs:Faulty", "faults": {seed_in(1): "raise"}, "at": 30, "max_frame": 180, "once": str(flag)}
