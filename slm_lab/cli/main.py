@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from slm_lab.cli.baseline import baseline
 from slm_lab.cli.bench import app as bench_app
 from slm_lab.cli.net import app as net_app
 from slm_lab.cli.options import Debug, Sets
@@ -26,14 +27,14 @@ from slm_lab.lib.errors import LabError, RunError
 
 DEFAULT_FILE = "slm_lab/spec/benchmark/ppo/ppo_cartpole.json"
 DEFAULT_NAME = "ppo_cartpole"
-COMMANDS = ("run", "enjoy", "bench", "spec", "net", "plot", "plot-list", "retro", "compare", "verify")
+COMMANDS = ("run", "enjoy", "bench", "spec", "net", "plot", "plot-list", "retro", "compare", "verify", "baseline")
 SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(spec_app, name="spec")
 app.add_typer(net_app, name="net")
 app.add_typer(bench_app, name="bench")
-for command in (plot, plot_list, retro, compare, verify):
+for command in (plot, plot_list, retro, compare, verify, baseline):
     app.command()(command)
 
 

@@ -94,7 +94,7 @@ def _ends(env: str, runs: Sequence[Finished]) -> tuple[float, float]:
     if zero is None:
         raise LabError(
             f"{env}: nobody measured what random actions score there, which is the zero of averages over envs. "
-            "`python -m slm_lab.spec.random_baseline ENV '{KWARGS}'` measures it."
+            "`slm-lab baseline ENV -s KEY=VALUE` measures it."
         )
     best = max(float(run.scores.mean()) for run in runs)
     if best <= zero:

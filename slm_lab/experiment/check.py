@@ -31,7 +31,10 @@ def check(spec: Spec, notes: list[str]) -> AgentPlan:
     if rows < 3:
         notes.append(f"meta.log_frequency: {spec.meta.log_frequency} leaves {rows} rows in the whole run.")
     if baseline(spec.env.name, spec.env.kwargs) is None:
-        notes.append(f"env.name: no random baseline of {spec.env.name} is known; strengths are measured from 0.")
+        notes.append(
+            f"env.name: no random baseline of {spec.env.name} is known; strengths are measured from 0. "
+            f"`slm-lab baseline {spec.env.name}` measures it."
+        )
     return plan
 
 
