@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slm_lab.cli.options import Debug
+from slm_lab.cli.options import SIGNAL_CODES, Debug
 from slm_lab.lib.errors import LabError, RunError
 
 app = typer.Typer(no_args_is_help=True, help="Run the benchmark suite and write its page from recorded results.")
@@ -76,7 +76,7 @@ def run(
         raise RunError("\n".join(bench.failures))
     if not complete:
         typer.echo(f"stopped ({bench.stop.reason}); the same command goes on")
-        raise typer.Exit({"SIGINT": 130, "SIGTERM": 143}.get(bench.stop.reason, 0))
+        raise typer.Exit(SIGNAL_CODES.get(bench.stop.reason, 0))
 
 
 @app.command()

@@ -19,7 +19,7 @@ import typer
 from slm_lab.cli.baseline import baseline
 from slm_lab.cli.bench import app as bench_app
 from slm_lab.cli.net import app as net_app
-from slm_lab.cli.options import Debug, Sets
+from slm_lab.cli.options import SIGNAL_CODES, Debug, Sets
 from slm_lab.cli.results import compare, plot, plot_list, retro
 from slm_lab.cli.spec import app as spec_app
 from slm_lab.cli.verify import verify
@@ -28,7 +28,6 @@ from slm_lab.lib.errors import LabError, RunError
 DEFAULT_FILE = "slm_lab/spec/benchmark/ppo/ppo_cartpole.json"
 DEFAULT_NAME = "ppo_cartpole"
 COMMANDS = ("run", "enjoy", "bench", "spec", "net", "plot", "plot-list", "retro", "compare", "verify", "baseline")
-SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(spec_app, name="spec")

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and the notes they print before their answer."""
+"""What several commands share: arguments, the notes they print before their answer, exit codes of signals."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Fill ${KEY}, or override a key or a dotted path."),
 ]
+SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
 Debug = Annotated[bool, typer.Option(help="Show the tracebacks of errors.")]
 
 

@@ -144,12 +144,8 @@ def session_record(spec: Spec, paths: Paths) -> SessionRecord:
         head=head_rows(table, spec.meta.log_frequency),
         evaluation=read_json(paths.session_evaluation),
         commit=told["git_sha"],
-        clean=_clean(told["record"].get("git_dirty")),
+        clean=None if told["record"].get("git_dirty") is None else not told["record"]["git_dirty"],
     )
-
-
-def _clean(dirty: bool | None) -> bool | None:
-    return None if dirty is None else not dirty
 
 
 def thinned(table: pd.DataFrame) -> dict[str, list[float | None]]:
