@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from slm_lab.env.check import arguments
+from slm_lab.env.check import arguments, unknown_keys
 from slm_lab.lib.errors import SpecError, hint
 from slm_lab.spec.schema import EnvSpec
 
@@ -47,13 +47,9 @@ def check_atari(spec: EnvSpec) -> None:
     """SpecError for an unknown game, and for arguments that ALE does not take or that are refused here."""
     _registered(spec.name)
     known = arguments(ale(spec.name).AtariVectorEnv) or set()
-    fields = sorted({*EnvSpec.model_fields, *(known - OURS - ALWAYS_OFF.keys())})
+    fields = {*EnvSpec.model_fields, *(known - OURS - ALWAYS_OFF.keys())}
     wrong = [f"env.{key}: got {value!r}; {ALWAYS_OFF[key]}." for key, value in _switched_on(spec).items()]
-    wrong += [
-        f"env.{key}: unknown key.{hint(key, fields)} Known: {', '.join(fields)}."
-        for key in spec.kwargs
-        if key in OURS or key not in known
-    ]
+    wrong += unknown_keys([key for key in spec.kwargs if key not in ALWAYS_OFF], fields)
     if wrong:
         raise SpecError("\n".join(wrong))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from slm_lab.env.source import find
@@ -16,12 +16,26 @@ def check_gym(spec: EnvSpec) -> None:
     known = arguments(find(spec.name).creator)
     if known is None:
         return
-    unknown = [key for key in spec.kwargs if key not in known]
-    fields = sorted({*EnvSpec.model_fields, *known})
-    if unknown:
-        raise SpecError(
-            "\n".join(f"env.{key}: unknown key.{hint(key, fields)} Known: {', '.join(fields)}." for key in unknown)
-        )
+    wrong = unknown_keys(spec.kwargs, {*EnvSpec.model_fields, *known})
+    if wrong:
+        raise SpecError("\n".join(wrong))
+
+
+def unknown_keys(given: Iterable[str], known: set[str]) -> list[str]:
+    """A line for each key of `env` that is not known."""
+    fields = sorted(known)
+    return [
+        f"env.{key}: unknown key.{hint(key, fields)} Known: {', '.join(fields)}." for key in given if key not in known
+    ]
+
+
+def no_switches(kwargs: Mapping[str, Any], switches: Iterable[str]) -> list[str]:
+    """A line for each of `switches` that is given and is neither true nor false."""
+    return [
+        f"env.{key}: got {kwargs[key]!r}; allowed: true or false."
+        for key in switches
+        if not isinstance(kwargs.get(key, False), bool)
+    ]
 
 
 def arguments(creator: Callable[..., Any]) -> set[str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from gymnasium.utils.seeding import np_random
@@ -36,7 +35,7 @@ class ClassicEngine:
     """N envs as one array of states [N, d], each with its own generator."""
 
     def __init__(self, spec: EnvSpec, seeds: Sequence[int]) -> None:
-        self._spec = spec
+        self._painter = Painter(spec)
         self._physics = CLASSIC[spec.name]
         self._limit = episode_limit(spec) or np.inf
         env = build(spec)
@@ -82,10 +81,6 @@ class ClassicEngine:
             rng.bit_generator.state = saved
         return []
 
-    @cached_property
-    def _painter(self) -> Painter:
-        return Painter(self._spec)
-
     @property
     def rate(self) -> float:
         return self._painter.rate
@@ -96,5 +91,4 @@ class ClassicEngine:
         return self._painter.picture()
 
     def close(self) -> None:
-        if "_painter" in vars(self):
-            self._painter.close()
+        self._painter.close()

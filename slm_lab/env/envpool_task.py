@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gymnasium import spaces
 
+from slm_lab.env.check import no_switches, unknown_keys
 from slm_lab.env.seeds import LARGEST
 from slm_lab.lib.errors import LabError, SpecError, hint
 from slm_lab.spec.schema import EnvSpec
@@ -140,18 +141,10 @@ def _spec(task_id: str) -> Any:
 
 def _check(kwargs: dict[str, Any], arguments: set[str], switches: set[str]) -> None:
     """SpecError for keys that are refused, unknown, or no switch where they should be one."""
-    known = sorted({*EnvSpec.model_fields, *arguments, *switches} - {*REFUSED})
+    known = {*EnvSpec.model_fields, *arguments, *switches} - {*REFUSED}
     wrong = [f"env.{key}: {REFUSED[key]}." for key in kwargs if key in REFUSED]
-    wrong += [
-        f"env.{key}: unknown key.{hint(key, known)} Known: {', '.join(known)}."
-        for key in kwargs
-        if key not in known and key not in REFUSED
-    ]
-    wrong += [
-        f"env.{key}: got {kwargs[key]!r}; allowed: true or false."
-        for key in switches
-        if not isinstance(kwargs.get(key, False), bool)
-    ]
+    wrong += unknown_keys([key for key in kwargs if key not in REFUSED], known)
+    wrong += no_switches(kwargs, switches)
     if wrong:
         raise SpecError("\n".join(wrong))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -36,7 +35,7 @@ class MujocoEngine:
     def __init__(self, spec: EnvSpec, seeds: Sequence[int], threads: int = 1, worth: int = WORTH_THREADS) -> None:
         import mujoco  # late: importing it takes most of a second
 
-        self._mj, self._spec = mujoco, spec
+        self._mj, self._painter = mujoco, Painter(spec)
         self._limit = episode_limit(spec) or np.inf
         env = build(spec)
         self.observation_space, self.action_space = env.observation_space, env.action_space
@@ -119,10 +118,6 @@ class MujocoEngine:
         self._t, self._began = 0, -np.array(state["elapsed"], np.int64)
         return []
 
-    @cached_property
-    def _painter(self) -> Painter:
-        return Painter(self._spec)
-
     @property
     def rate(self) -> float:
         return self._painter.rate
@@ -133,7 +128,6 @@ class MujocoEngine:
         return self._painter.picture()
 
     def close(self) -> None:
-        if "_painter" in vars(self):
-            self._painter.close()
+        self._painter.close()
         if self._pool is not None:
             self._pool.shutdown()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +15,31 @@ RATE = 30.0  # steps a second, where an env does not say how fast its world is
 
 
 class Painter:
-    """Draws the state that it is shown through `env`."""
+    """Draws the state that it is shown through `env`, which is made when first asked for."""
 
     def __init__(self, spec: EnvSpec) -> None:
-        self._outer = build(spec, "rgb_array")
-        self._outer.reset()
-        self.env = cast("Any", self._outer.unwrapped)
-        self.rate = rate_of(self._outer)
+        self._spec = spec
+
+    @cached_property
+    def _outer(self) -> Env:
+        outer = build(self._spec, "rgb_array")
+        outer.reset()
+        return outer
+
+    @property
+    def env(self) -> Any:
+        return self._outer.unwrapped
+
+    @property
+    def rate(self) -> float:
+        return rate_of(self._outer)
 
     def picture(self) -> Array:
         return np.asarray(self._outer.render())
 
     def close(self) -> None:
-        self._outer.close()
+        if "_outer" in vars(self):
+            self._outer.close()
 
 
 def rate_of(env: Env) -> float:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from slm_lab.env.check import no_switches
 from slm_lab.lib.errors import LabError, SpecError, hint
 from slm_lab.spec.schema import EnvSpec
 
@@ -82,11 +83,7 @@ def _check(kwargs: dict[str, Any], config: dict[str, Any], switches: set[str]) -
         value = kwargs.get(key, 1)
         if type(value) is not int or value < 1:
             wrong.append(f"env.{key}: got {value!r}; allowed: a number of steps.")
-    wrong += [
-        f"env.{key}: got {kwargs[key]!r}; allowed: true or false."
-        for key in switches
-        if not isinstance(kwargs.get(key, False), bool)
-    ]
+    wrong += no_switches(kwargs, switches)
     if wrong:
         raise SpecError("\n".join(wrong))
 

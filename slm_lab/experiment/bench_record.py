@@ -25,6 +25,7 @@ from slm_lab.spec.suite import Cell, spec_hash
 FORMAT = 1
 POINTS = 100  # of a learning curve
 HEAD = 5000  # frames whose rows are kept as they were, to see whether the code still gives them
+Row = dict[str, float | None]
 UNSTEADY = ("wall_t", "fps")  # columns that differ from run to run
 
 
@@ -37,7 +38,7 @@ class SessionRecord(Model):
     fps: float = Field(description="frames a second, at its end")
     metrics: dict[str, float | None] = Field(description="final numbers, by name")
     curve: dict[str, list[float | None]] = Field(description="thinned columns frame and total_reward")
-    head: list[dict[str, float | None]] = Field(description="first rows of its table, without times")
+    head: list[Row] = Field(description="first rows of its table, without times")
     evaluation: list[float] = Field(description="returns of the final policy's most likely actions")
     commit: str = Field(description="of the code")
     clean: bool | None = Field(description="whether the code was as committed")
@@ -156,10 +157,14 @@ def thinned(table: pd.DataFrame) -> dict[str, list[float | None]]:
     return curve
 
 
-def head_rows(table: pd.DataFrame, log_frequency: int) -> list[dict[str, float | None]]:
+def head_rows(table: pd.DataFrame, log_frequency: int) -> list[Row]:
     """The rows of the first frames, at least one, without what no two runs share."""
-    head = table[table["frame"] <= head_frames(log_frequency)].drop(columns=[*UNSTEADY], errors="ignore")
-    rows: list[dict[str, float | None]] = plain(head.to_dict("records"))
+    return without_times(table[table["frame"] <= head_frames(log_frequency)])
+
+
+def without_times(table: pd.DataFrame) -> list[Row]:
+    """Rows of a table, less what no two runs share."""
+    rows: list[Row] = plain(table.drop(columns=[*UNSTEADY], errors="ignore").to_dict("records"))
     return rows
 
 

@@ -23,6 +23,7 @@ from slm_lab.experiment.trial import Trial
 from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, RowMessage, Task, signals
 from slm_lab.lib.cores import cores
 from slm_lab.lib.errors import LabError, RunError
+from slm_lab.spec.load import Loaded
 from slm_lab.spec.suite import Cell, spec_hash
 
 EPISODES = 100  # of the policy each session ends with
@@ -77,6 +78,7 @@ class Bench:
     report: Report
     stop: Stop = field(default_factory=Stop)
     failures: list[str] = field(default_factory=list)
+    _held: ExitStack = field(default_factory=ExitStack)  # the locks of open runs
     _open: dict[str, Open] = field(default_factory=dict)
     _running: dict[Place, Standing] = field(default_factory=dict)
     _done: int = 0
@@ -88,8 +90,7 @@ class Bench:
         self._total = len(queue)
         timer = threading.Timer(seconds, self.stop, [BUDGET_SPENT]) if seconds is not None else None
         warm_up()
-        with ExitStack() as held, signals(self.stop):
-            self._held = held
+        with self._held, signals(self.stop):
             if timer is not None:
                 timer.daemon = True
                 timer.start()
@@ -134,7 +135,7 @@ class Bench:
     def _begin(self, cell: Cell) -> Open:
         """Open the cell's run: the one that was interrupted, or a new one."""
         loaded = cell.load()
-        run = self._interrupted(cell) or prepare(loaded, "train", self.options)
+        run = self._interrupted(loaded) or prepare(loaded, "train", self.options)
         self._held.enter_context(alone(run.paths.predir, run.paths.models))
         begin(run)
         display = Display(run.spec.name, run.spec.meta.max_session, run.spec.session_frames)
@@ -143,9 +144,8 @@ class Bench:
         logger.info(f"{cell.id}: {'continuing' if run.resume else 'writing to'} {run.paths.predir}")
         return Open(cell, run, trial, record)
 
-    def _interrupted(self, cell: Cell) -> Prepared | None:
-        """The newest run of the cell's spec, where that is still the same."""
-        loaded = cell.load()
+    def _interrupted(self, loaded: Loaded) -> Prepared | None:
+        """The newest run of a spec, where that is still the same."""
         with suppress(LabError):
             folder = Paths.latest(self.options.data_dir, loaded.spec.name)
             return prepare_rest(loaded, "train", folder, self.options)

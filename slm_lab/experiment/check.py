@@ -105,7 +105,7 @@ def readable(count: float) -> str:
 def one_env(spec: EnvSpec, gamma: float) -> VecEnv:
     """A vector of one; what the env's own constructor or first reset objects to is a SpecError."""
     try:
-        return make_env(spec.model_copy(update={"num_envs": 1, "vectorization": "sync"}), gamma, (0, 0, 0))
+        return make_env(spec.in_process(1), gamma, (0, 0, 0))
     except LabError:
         raise
     except Exception as error:

@@ -15,7 +15,7 @@ from slm_lab.types import VecEnv
 def evaluate(agent: Agent, spec: EnvSpec, key: Key, frame: int, episodes: int, deterministic: bool) -> list[float]:
     """Raw returns of `episodes` episodes whose seeds follow from (key, frame)."""
     seeds = (seed_of(*key, Consumer.EVAL, frame), key[1], key[2])
-    slots = spec.model_copy(update={"num_envs": min(episodes, spec.num_envs), "vectorization": "sync"})
+    slots = spec.in_process(min(episodes, spec.num_envs))
     env = make_env(slots, gamma=0.99, key=seeds, training=False)
     try:
         return play(Player(agent, slots.num_envs), env, episodes, None if deterministic else Rng(*seeds, Consumer.ACT))

@@ -81,7 +81,7 @@ def team(spec: Spec, paths: Paths, resume: bool) -> Iterator[Team | None]:
 def _template(spec: Spec, trial: int) -> Algorithm:
     """The algorithm that the first worker would build alone."""
     plan, key = plan_agent(spec.agent, spec.env.num_envs, []), (spec.meta.random_seed, trial, 0)
-    env = make_env(spec.env.model_copy(update={"num_envs": 1, "vectorization": "sync"}), plan.gamma, key)
+    env = make_env(spec.env.in_process(1), plan.gamma, key)
     try:
         return make_agent(replace(plan, memory=None, memory_spec=None), spec.env, env.spaces, key).algorithm
     finally:

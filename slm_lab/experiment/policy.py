@@ -21,7 +21,7 @@ from slm_lab.experiment.paths import Paths
 from slm_lab.lib.errors import LabError
 from slm_lab.lib.io import read_json
 from slm_lab.lib.rng import Consumer, Rng
-from slm_lab.spec.schema import EnvSpec, Spec
+from slm_lab.spec.schema import Spec
 from slm_lab.types import Spaces
 
 
@@ -64,17 +64,12 @@ def restore(trained: Trained, spaces: Spaces) -> Agent:
     return agent
 
 
-def single(spec: Spec) -> EnvSpec:
-    """The env of a spec, alone and in this process."""
-    return spec.env.model_copy(update={"num_envs": 1, "vectorization": "sync"})
-
-
 def enjoy(
     trained: Trained, episodes: int, deterministic: bool, watch: Watch | None = None, seed: int = 0
 ) -> list[float]:
     """Raw returns of a trained agent's episodes. Reads the run and writes nothing."""
     key = (seed, trained.paths.trial, trained.paths.session or 0)
-    env = make_env(single(trained.spec), 0.99, key, training=False, watch=watch)
+    env = make_env(trained.spec.env.in_process(1), 0.99, key, training=False, watch=watch)
     try:
         agent = restore(trained, env.spaces)
         return play(Player(agent, 1), env, episodes, None if deterministic else Rng(*key, Consumer.EVAL))
@@ -93,7 +88,7 @@ class TrainedAgent:
     def __init__(self, path: Path) -> None:
         trained = find_trained(path)
         self.spec = trained.spec
-        self.adapter = make_adapter(single(self.spec))
+        self.adapter = make_adapter(self.spec.env.in_process(1))
         self.agent = restore(trained, self.adapter.spaces)
         self.player = Player(self.agent, 1)
         self.rng = Rng(0, 0, 0, Consumer.EVAL)

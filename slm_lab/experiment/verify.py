@@ -11,17 +11,14 @@ import pandas as pd
 import torch
 
 from slm_lab.agent.plan import plan_agent
-from slm_lab.experiment.bench_record import UNSTEADY
+from slm_lab.experiment.bench_record import Row, without_times
 from slm_lab.experiment.control import read_saved
 from slm_lab.experiment.finished import described
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.record import machine, versions
 from slm_lab.experiment.session import Options, Session
 from slm_lab.lib.errors import LabError
-from slm_lab.lib.io import plain
 from slm_lab.spec.schema import Spec
-
-Row = Mapping[str, float | None]
 
 
 class Verified(NamedTuple):
@@ -68,12 +65,6 @@ def first_rows(spec: Spec, trial: int, session: int, frames: int) -> list[Row]:
             return without_times(pd.read_csv(paths.session_table("train")))
     finally:
         torch.set_num_threads(before)
-
-
-def without_times(table: pd.DataFrame) -> list[Row]:
-    """Rows of a table, less what no two runs share."""
-    rows: list[Row] = plain(table.drop(columns=[*UNSTEADY], errors="ignore").to_dict("records"))
-    return rows
 
 
 def differences(recorded: Sequence[Row], now: Sequence[Row]) -> list[str]:

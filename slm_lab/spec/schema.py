@@ -120,6 +120,10 @@ class EnvSpec(Model):
         "ALE. EnvPool cannot save an open episode: a resumed run starts new ones",
     )
 
+    def in_process(self, num_envs: int) -> EnvSpec:
+        """The same env, so many times, stepped in the process that asks."""
+        return self.model_copy(update={"num_envs": num_envs, "vectorization": "sync"})
+
     @property
     def kwargs(self) -> dict[str, Any]:
         """Keys for the env's own constructor."""

@@ -6,13 +6,11 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from loguru import logger
 from tiny_envs import rows
 
 from slm_lab.env import async_engine
@@ -26,14 +24,6 @@ from slm_lab.spec.schema import EnvSpec
 NO = np.zeros(2, np.int64)
 SEEDS = [11, 12]
 FIRST = {"who": SEEDS[0]}  # one env fails, and not with another seed
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    lines = list[str]()
-    sink = logger.add(lambda line: lines.append(line.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 @pytest.fixture(autouse=True)

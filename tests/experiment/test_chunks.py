@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from loguru import logger
 from run_helpers import assert_equal, by_content, files_of, session, state_of
 
 from slm_lab.agent.memory.replay import PrioritizedReplay, PrioritizedReplaySpec, Replay, ReplaySpec
@@ -39,15 +38,6 @@ def paths(tmp_path: Path) -> Paths:
     paths = Paths(tmp_path, "x").for_session(0)
     paths.make_folders()
     return paths
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    """Log lines of warnings."""
-    lines = list[str]()
-    sink = logger.add(lambda line: lines.append(line.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 def replay(seed: int = 0, cls: type[Replay] = Replay) -> Replay:
