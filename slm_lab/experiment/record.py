@@ -41,15 +41,16 @@ def machine() -> dict[str, Any]:
 
 def git_state() -> dict[str, Any]:
     """Commit of the lab's code and whether it was changed since; `unknown` outside a checkout."""
-    folder = Path(__file__).parent
+    here = Path(__file__)
+    package = here.parent.parent  # a change anywhere in the package is a change of the code
 
     def git(*command: str) -> str | None:
         try:
-            done = subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, timeout=10)
+            done = subprocess.run(["git", *command], cwd=package, capture_output=True, text=True, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     # a copy installed inside somebody else's checkout is not that checkout's code
-    sha = git("rev-parse", "HEAD") if git("ls-files", "--", Path(__file__).name) else None
+    sha = git("rev-parse", "HEAD") if git("ls-files", "--", str(here)) else None
     return {"sha": sha or "unknown", "dirty": bool(git("status", "--porcelain", "--", ".")) if sha else None}

@@ -46,26 +46,35 @@ def git(folder: Path, *command: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout that seems to hold the code."""
-    (tmp_path / "record.py").write_text("x")
-    monkeypatch.setattr(record, "__file__", str(tmp_path / "record.py"))
+    """A checkout that seems to hold the code, in the package's folders."""
+    for folder in ("lab/experiment", "lab/agent", "results"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("lab/experiment/record.py", "lab/agent/net.py", "results/old.json"):
+        (tmp_path / file).write_text("x")
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "lab" / "experiment" / "record.py"))
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
     return tmp_path
 
 
-def test_the_commit_of_the_code_is_recorded_with_whether_it_was_changed(checkout: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "dirty"), [("lab/experiment/record.py", True), ("lab/agent/net.py", True), ("results/old.json", False)]
+)
+def test_the_commit_of_the_code_is_recorded_with_whether_the_package_was_changed(
+    checkout: Path, file: str, dirty: bool
+) -> None:
     state = record.git_state()
     assert re.fullmatch(r"[0-9a-f]{40}", state["sha"])
     assert state["dirty"] is False
-    (checkout / "record.py").write_text("y")
-    assert record.git_state() == {"sha": state["sha"], "dirty": True}
+    (checkout / file).write_text("y")
+    assert record.git_state() == {"sha": state["sha"], "dirty": dirty}
 
 
 def test_without_a_checkout_or_git_the_commit_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown: dict[str, Any] = {"sha": "unknown", "dirty": None}
-    monkeypatch.setattr(record, "__file__", str(tmp_path / "record.py"))
+    (tmp_path / "lab" / "experiment").mkdir(parents=True)
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "lab" / "experiment" / "record.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     assert record.git_state() == unknown
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -73,7 +82,8 @@ def test_without_a_checkout_or_git_the_commit_is_unknown(tmp_path: Path, monkeyp
 
 
 def test_a_copy_inside_somebody_elses_checkout_is_not_that_checkouts_code(checkout: Path, monkeypatch: Any) -> None:
-    (checkout / "site").mkdir()
-    (checkout / "site" / "record.py").write_text("x")
-    monkeypatch.setattr(record, "__file__", str(checkout / "site" / "record.py"))
+    copy = checkout / "site" / "lab" / "experiment" / "record.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("x")
+    monkeypatch.setattr(record, "__file__", str(copy))
     assert record.git_state() == {"sha": "unknown", "dirty": None}
