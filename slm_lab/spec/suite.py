@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from slm_lab.lib.errors import LabError, SpecError, hint
-from slm_lab.spec.load import Loaded, dump, load
+from slm_lab.spec.load import Loaded, load
 from slm_lab.spec.overrides import RECORDED
 from slm_lab.spec.parse import Float, Int, Model, parse
 from slm_lab.spec.schema import Spec
@@ -99,8 +99,10 @@ def choose(cells: Iterable[Cell], family: str | None, algorithm: str | None, env
 
 
 def spec_hash(spec: Spec) -> str:
-    """A hash of all that decides a spec's numbers: what a run records of itself is left out."""
-    content = dump(spec)
-    for key in RECORDED:
-        content["meta"].pop(key, None)
+    """A hash of all that decides a spec's numbers: neither what a run records of itself nor what it would search.
+
+    Defaults are left out, so that a key the lab learns later changes no hash; that the code has changed what a default
+    means is for `bench verify` to find.
+    """
+    content = spec.model_dump(mode="json", exclude_defaults=True, exclude={"search": True, "meta": set(RECORDED)})
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

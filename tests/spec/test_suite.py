@@ -13,8 +13,9 @@ import yaml
 from spec_files import PACKAGED
 
 import slm_lab.spec
-from slm_lab.spec.load import load
+from slm_lab.spec.load import dump, from_mapping, load
 from slm_lab.spec.schema import Spec
+from slm_lab.spec.suite import spec_hash
 
 FOLDER = Path(slm_lab.spec.__file__).parent / "benchmark"
 ROWS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "suite.yaml").read_text())
@@ -175,3 +176,26 @@ def test_reasons_are_given_for_keys_that_are_there(path: Path) -> None:
             for key in dotted.split("."):
                 assert key in node, f"{name}: {dotted}"
                 node = node[key]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"meta": {"experiment_ts": "later"}}, True),
+        ({"meta": {"rigorous_eval": 0}}, True),  # its default, written out
+        ({"search": {"agent.algorithm.gamma__uniform": [0.9, 0.99]}}, True),
+        ({"meta": {"random_seed": 7}}, False),
+        ({"env": {"num_envs": 8}}, False),
+        ({"agent": {"algorithm": {"gamma": 0.5}}}, False),
+    ],
+)
+def test_the_hash_of_a_spec_changes_with_what_decides_its_numbers_and_with_nothing_else(
+    change: dict[str, Any], same: bool
+) -> None:
+    spec = load(FOLDER / "ppo" / "ppo_cartpole.json", "ppo_cartpole").spec
+    tree = dump(spec)
+    for section, values in change.items():
+        for key, value in values.items():
+            old = tree[section].get(key)
+            tree[section][key] = {**old, **value} if isinstance(old, dict) else value
+    assert (spec_hash(from_mapping(tree, spec.name).spec) == spec_hash(spec)) is same
