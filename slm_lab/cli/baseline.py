@@ -17,7 +17,10 @@ def baseline(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Measure 100 random episodes of each env and keep mean and deviation: the zero of `strength`."""
+    """Measure 100 random episodes of each env and keep mean and deviation: the zero of `strength`.
+
+    The file they are kept in is part of the code: commit it before `bench run`, else records name changed code.
+    """
     from slm_lab.experiment.random_score import measure
     from slm_lab.lib import log
     from slm_lab.spec.random_baseline import FILE, entries, entry_key, keep

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slm_lab.cli.options import SIGNAL_CODES, Debug
 from slm_lab.lib.errors import LabError, RunError
+
+if TYPE_CHECKING:
+    from slm_lab.spec.suite import Cell
 
 app = typer.Typer(no_args_is_help=True, help="Run the benchmark suite and write its page from recorded results.")
 
@@ -37,7 +40,7 @@ def status(
     results: Results = RESULTS,
     debug: Debug = False,
 ) -> None:
-    """Show how each cell stands: met, beaten, below, drifted, not run."""
+    """Show how each cell stands: beaten, met, below, recorded, drifted, incomplete, refused or not run."""
     from slm_lab.experiment.bench_status import judge, matrix
     from slm_lab.spec.suite import choose, read_suite
 
@@ -59,19 +62,22 @@ def run(
     """Run what is not recorded yet, cheapest first. Stopped or killed, the next call goes on where it was."""
     from rich.console import Console
 
-    from slm_lab.experiment.bench_line import Line
-    from slm_lab.experiment.bench_run import Bench
-    from slm_lab.experiment.control import RunOptions
     from slm_lab.lib import log
     from slm_lab.spec.suite import choose, read_suite
 
     cells = choose(read_suite(), family, algorithm, env)
     limit = None if time_budget is None else seconds(time_budget)
     console = Console(stderr=True)
+    with console.status("loading torch"):  # which takes seconds
+        from slm_lab.experiment.bench_line import Line
+        from slm_lab.experiment.bench_run import Bench
+        from slm_lab.experiment.bench_status import judge, matrix
+        from slm_lab.experiment.control import RunOptions
     with Line(console) as line:
         log.configure("INFO", None, console if line.live is not None else None)
         bench = Bench(cells, results, RunOptions(data_dir, jobs), line)
         complete = bench.run(limit)
+    typer.echo(matrix([judge(cell, results) for cell in cells]))
     if bench.failures:
         raise RunError("\n".join(bench.failures))
     if not complete:
@@ -103,19 +109,37 @@ def verify(
     debug: Debug = False,
 ) -> None:
     """Train the first frames of each recorded cell again, compare, and note the outcome in its record."""
-    from slm_lab.experiment.bench_verify import verify_cell
+    from slm_lab.experiment.bench_status import counted
     from slm_lab.lib import log
     from slm_lab.spec.suite import choose, read_suite
 
+    cells = choose(read_suite(), family, algorithm, env)
     log.configure("WARNING", None, None)
-    same = True
-    for cell in choose(read_suite(), family, algorithm, env):
-        lines = verify_cell(cell, results)
-        if lines is None:
-            continue
-        same = same and not lines
-        typer.echo(f"{cell.id}: {'identical' if not lines else 'differs'}")
-        for line in lines:
-            typer.echo(f"  {line}")
-    if not same:
-        raise typer.Exit(1)
+    codes = [code for cell in cells if (code := _verify(cell, results)) is not None]
+    if not codes:
+        raise LabError(
+            f"{results}: no record of what was asked for, {counted(len(cells))}; `slm-lab bench run` makes it."
+        )
+    raise typer.Exit(1 if 1 in codes else max(codes))
+
+
+def _verify(cell: Cell, results: Path) -> int | None:
+    """Say what came of a cell's record: 0 identical, 1 differs, 2 cannot be told; None where there is no record."""
+    from slm_lab.experiment.bench_verify import verify_cell
+
+    try:
+        found = verify_cell(cell, results)
+    except LabError as error:  # the others go on
+        typer.echo(f"{cell.id}: cannot be verified: {error}", err=True)
+        return 2
+    if found is None:
+        return None
+    rows = f"{found.rows} row{'s' * (found.rows != 1)}"
+    if not found.lines:
+        typer.echo(f"{cell.id}: identical: {rows}, {found.frames} frames")
+        return 0
+    around = "what differs in the surroundings:" if found.surroundings else "the surroundings are the same"
+    typer.echo(f"{cell.id}: differs in {len(found.lines)} of {rows}")
+    for line in (*found.lines, around, *(f"  {line}" for line in found.surroundings)):
+        typer.echo(f"  {line}")
+    return 1

@@ -72,7 +72,9 @@ def plot_list(data_dir: DataDir = Path("data"), debug: Debug = False) -> None:
 
     rows = [_list_row(folder) for folder in run_folders(data_dir)]
     if not rows:
-        raise LabError(f"{data_dir}: no runs in this folder.")
+        bench = data_dir / "bench"
+        there = f" Those of the benchmark suite: -d {bench}." if bench.is_dir() and run_folders(bench) else ""
+        raise LabError(f"{data_dir}: no runs in this folder.{there}")
     for line in columns([("run", "env", "algorithm", "frames", "sessions", "total_reward_ma"), *rows]):
         typer.echo(line)
 

@@ -142,7 +142,7 @@ def session_record(spec: Spec, paths: Paths) -> SessionRecord:
         fps=float(last["fps"]),
         metrics=plain(analysis.session_metrics(table, zero)["scalar"]),
         curve=thinned(table),
-        head=head_rows(table, spec.meta.log_frequency),
+        head=head_rows(table, spec.meta.log_frequency, spec.env.num_envs),
         evaluation=read_json(paths.session_evaluation),
         commit=told["git_sha"],
         clean=None if told["record"].get("git_dirty") is None else not told["record"]["git_dirty"],
@@ -157,9 +157,9 @@ def thinned(table: pd.DataFrame) -> dict[str, list[float | None]]:
     return curve
 
 
-def head_rows(table: pd.DataFrame, log_frequency: int) -> list[Row]:
+def head_rows(table: pd.DataFrame, log_frequency: int, num_envs: int) -> list[Row]:
     """The rows of the first frames, at least one, without what no two runs share."""
-    return without_times(table[table["frame"] <= head_frames(log_frequency)])
+    return without_times(table[table["frame"] <= head_frames(log_frequency, num_envs)])
 
 
 def without_times(table: pd.DataFrame) -> list[Row]:
@@ -168,6 +168,6 @@ def without_times(table: pd.DataFrame) -> list[Row]:
     return rows
 
 
-def head_frames(log_frequency: int) -> int:
-    """Frames to train to see the first rows again."""
-    return max(HEAD, log_frequency)
+def head_frames(log_frequency: int, num_envs: int) -> int:
+    """Frames to train to see the first rows again: a row is due at the first vector step past its frame."""
+    return max(HEAD, log_frequency + num_envs)

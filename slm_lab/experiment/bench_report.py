@@ -39,8 +39,9 @@ HEADER = (
 INTRODUCTION = f"""# Benchmarks
 
 Written by `slm-lab bench report` from the records under `results/`; nothing here is typed by hand.
-`slm-lab bench status` prints the same matrix, `slm-lab bench run --env ENV --algorithm ALGORITHM` repeats a row, and
-`slm-lab bench verify` trains the first frames of each row again and compares them with the record.
+`slm-lab bench status` prints the same matrix, `slm-lab bench run --env ENV --algorithm ALGORITHM` runs a row that is
+not recorded, and `slm-lab bench verify` trains the first frames of each row again and compares them with the record.
+[METHOD.md](METHOD.md) tells what is run and recorded, and how to repeat a row.
 
 {RULE}
 

@@ -8,16 +8,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from loguru import logger
 
 from slm_lab.experiment.bench_record import Record, new_record, read_record, record_path, session_record, write_record
+from slm_lab.experiment.bench_status import counted
 from slm_lab.experiment.child import warm_up
 from slm_lab.experiment.control import Prepared, RunOptions, begin, prepare, prepare_rest, trial_of
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.pool import Pool
+from slm_lab.experiment.record import git_state
 from slm_lab.experiment.session import Stop
 from slm_lab.experiment.trial import Trial
 from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, RowMessage, Task, signals
@@ -88,13 +91,17 @@ class Bench:
         """Work until all is recorded, until a signal, or for so long; True when nothing is left to do."""
         queue = deque(self._missing())
         self._total = len(queue)
+        if not queue:
+            if not self.failures:
+                logger.info(f"nothing to do: all sessions of {counted(len(self.cells))} are recorded")
+            return not self.failures
         timer = threading.Timer(seconds, self.stop, [BUDGET_SPENT]) if seconds is not None else None
         warm_up()
         with self._held, signals(self.stop):
             if timer is not None:
                 timer.daemon = True
                 timer.start()
-            Pool(self._task, self._tell, self.stop).run(queue, min(self.options.jobs or cores(), max(1, self._total)))
+            Pool(self._task, self._tell, self.stop).run(queue, min(self.options.jobs or cores(), self._total))
             if timer is not None:
                 timer.cancel()
         return not queue and not self.failures and self._done == self._total
@@ -145,10 +152,14 @@ class Bench:
         return Open(cell, run, trial, record)
 
     def _interrupted(self, loaded: Loaded) -> Prepared | None:
-        """The newest run of a spec, where that is still the same."""
+        """The newest run of a spec, where that and the code, whose commit it names, are still the same."""
         with suppress(LabError):
             folder = Paths.latest(self.options.data_dir, loaded.spec.name)
-            return prepare_rest(loaded, "train", folder, self.options)
+            run, now = prepare_rest(loaded, "train", folder, self.options), git_state()
+            was = {"sha": run.spec.meta.git_sha, "dirty": run.spec.meta.record.get("git_dirty")}
+            if was == now:
+                return run
+            logger.warning(f"{folder}: made by other code ({_short(was)}, now {_short(now)}); begun anew")
         return None
 
     def _tell(self, place: Place, message: Message | None) -> None:
@@ -184,3 +195,8 @@ class Bench:
         if work.record.complete:
             work.trial.sum_up()
             logger.info(f"{work.cell.id}: {work.record.score:.2f}, mean of {work.record.planned} sessions")
+
+
+def _short(code: dict[str, Any]) -> str:
+    """A commit as the page shows it: `+` where the code was changed since."""
+    return f"{str(code['sha'])[:7]}{'+' * bool(code['dirty'])}"

@@ -14,7 +14,8 @@ from slm_lab.spec.suite import Cell, spec_hash
 
 RULE = (
     "A cell's score is the mean over all its sessions of `total_reward_ma`. It is *beaten* above the best published "
-    "score, *met* at or above the target, else *below*. *Drifted*: the spec was changed since, or the code no longer "
+    "score and at or above the target where there is one, *met* at or above the target, *recorded* where there is "
+    "neither target nor published score, else *below*. *Drifted*: the spec was changed since, or the code no longer "
     "gives the rows that were recorded first."
 )
 
@@ -75,7 +76,12 @@ def matrix(judged: Iterable[Judged]) -> str:
     ]
     kinds = [item.verdict for item in judged]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    return "\n".join([*columns(rows), "", f"{len(judged)} cells: {counts}"])
+    return "\n".join([*columns(rows), "", f"{counted(len(judged))}: {counts}"])
+
+
+def counted(cells: int) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{cells} cell{'s' * (cells != 1)}"
 
 
 def shown(value: float | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.agent.algorithm.soft import EntropyAnneal
 from slm_lab.agent.memory import MEMORIES
+from slm_lab.agent.memory.imitation import ImitationKeys
 from slm_lab.agent.net import NETS
 from slm_lab.agent.net.batch_renorm import BatchRenormSpec
 from slm_lab.agent.plan import AgentPlan
@@ -19,6 +20,7 @@ def components() -> dict[str, type[Model]]:
     """Every section and component a spec can hold, by the name a user knows."""
     sections: dict[str, type[Model]] = {"spec": Spec, "agent": AgentSpec, "env": EnvSpec, "meta": MetaSpec}
     parts: dict[str, type[Model]] = {
+        "sil_replay_name": ImitationKeys,
         "schedule": Schedule,
         "optim_spec": OptimSpec,
         "loss_spec": LossSpec,

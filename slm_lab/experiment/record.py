@@ -40,7 +40,7 @@ def machine() -> dict[str, Any]:
 
 
 def git_state() -> dict[str, Any]:
-    """Commit of the lab's code and whether it was changed since; `unknown` outside a checkout."""
+    """The last commit that changed the lab's code, and whether it was changed since; `unknown` outside a checkout."""
     here = Path(__file__)
     package = here.parent.parent  # a change anywhere in the package is a change of the code
 
@@ -52,5 +52,5 @@ def git_state() -> dict[str, Any]:
         return done.stdout.strip() if done.returncode == 0 else None
 
     # a copy installed inside somebody else's checkout is not that checkout's code
-    sha = git("rev-parse", "HEAD") if git("ls-files", "--", str(here)) else None
+    sha = git("log", "-1", "--format=%H", "--", ".") if git("ls-files", "--", str(here)) else None
     return {"sha": sha or "unknown", "dirty": bool(git("status", "--porcelain", "--", ".")) if sha else None}

@@ -20,6 +20,7 @@ from slm_lab.spec.text import parse_yaml
 FOLDER = Path(__file__).parent / "benchmark"
 SUITE = FOLDER / "suite.yaml"
 CONTINUOUS_LANDER = "LunarLanderContinuous-v3"
+LISTED = 20  # names an error gives
 
 
 class Cell(Model):
@@ -93,8 +94,9 @@ def choose(cells: Iterable[Cell], family: str | None, algorithm: str | None, env
         known = sorted({str(cell.model_dump()[key]) for cell in chosen})
         chosen = [cell for cell in chosen if str(cell.model_dump()[key]).lower() == wanted.lower()]
         if not chosen:
-            near = hint(wanted, known)
-            raise LabError(f"--{key}: nothing in the suite is {wanted!r}.{near} Known: {', '.join(known)}.")
+            near, more = hint(wanted, known), f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+            shown = ", ".join(known[:LISTED]) + more
+            raise LabError(f"--{key}: nothing in the suite is {wanted!r}.{near} Known: {shown}.")
     return chosen
 
 

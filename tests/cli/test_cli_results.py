@@ -126,6 +126,15 @@ def test_plot_list_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no such folder; --data-dir names the one that runs are in" in capsys.readouterr().err
 
 
+def test_plot_list_of_nothing_points_to_the_runs_of_the_suite(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data.rename(tmp_path / "bench")
+    assert call("plot-list", "-d", tmp_path) == 2
+    said = f"{tmp_path}: no runs in this folder. Those of the benchmark suite: -d {tmp_path / 'bench'}.\n"
+    assert capsys.readouterr().err == f"error: {said}"
+
+
 def test_retro_prints_what_it_wrote_and_the_line_scripts_look_for(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,70 +11,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from run_helpers import no_sinks, tiny  # noqa: F401
+from bench_helpers import CODE, FRAMES, cell_of, keep, record_of, tiny_suite, use_code
+from run_helpers import no_sinks  # noqa: F401
 
 from slm_lab.experiment.bench_line import line
-from slm_lab.experiment.bench_record import (
-    POINTS,
-    Record,
-    SessionRecord,
-    head_rows,
-    read_record,
-    record_path,
-    thinned,
-    write_record,
-)
+from slm_lab.experiment.bench_record import POINTS, head_rows, read_record, record_path, thinned, write_record
 from slm_lab.experiment.bench_report import write_report
 from slm_lab.experiment.bench_run import Bench, Place, Standing, cost
 from slm_lab.experiment.bench_status import judge, matrix, shown
 from slm_lab.experiment.bench_verify import verify_cell
 from slm_lab.experiment.control import RunOptions
 from slm_lab.experiment.session import Stop
+from slm_lab.experiment.verify import Verified
 from slm_lab.lib.errors import LabError, SpecError
-from slm_lab.spec.suite import Cell, choose, read_suite, spec_hash
-
-FRAMES = 300
-
-
-def cell_of(algorithm: str = "A2C", **changes: Any) -> Cell:
-    row = {
-        "family": "classic",
-        "env": "CartPole-v1",
-        "algorithm": algorithm,
-        "file": "tiny.json",
-        "name": f"tiny_{algorithm.lower()}",
-        "frames": FRAMES,
-        "num_envs": 2,
-        "log_frequency": 50,
-        "sessions": 2,
-        "target": 10,
-        "best": 20,
-        "source": "docs",
-    }
-    return Cell(**{**row, **changes})
+from slm_lab.spec.suite import Cell, choose, read_suite
 
 
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Writes the spec file that cells load from; again, with changes, when called."""
-    monkeypatch.setattr("slm_lab.spec.suite.FOLDER", tmp_path)
-    monkeypatch.setattr("slm_lab.experiment.session.session_graphs", lambda *_: None)
-    monkeypatch.setattr("slm_lab.experiment.metric_files.trial_graphs", lambda *_: [])
-
-    def write(**algorithm: Any) -> None:
-        specs = {
-            name: tiny(
-                kind,
-                env={"max_frame": FRAMES, "num_envs": 2},
-                meta={"max_session": 2, "log_frequency": 50},
-                algorithm=algorithm if kind != "Random" else {},
-            )
-            for name, kind in (("tiny_a2c", "ActorCritic"), ("tiny_random", "Random"))
-        }
-        (tmp_path / "tiny.json").write_text(json.dumps(specs))
-
-    write()
-    return write
+    return tiny_suite(tmp_path, monkeypatch)
 
 
 def bench(tmp_path: Path, *cells: Cell, stop_after: int | None = None) -> Bench:
@@ -85,34 +41,6 @@ def bench(tmp_path: Path, *cells: Cell, stop_after: int | None = None) -> Bench:
             stop("SIGTERM")
 
     return Bench(cells, tmp_path / "results", RunOptions(tmp_path / "data", jobs=1), report, stop)
-
-
-def record_of(cell: Cell, scores: list[float], **changes: Any) -> Record:
-    sessions = {
-        str(k): SessionRecord(
-            seed=k,
-            frames=FRAMES,
-            wall_t=1.0,
-            fps=300.0,
-            metrics={"total_reward_ma": score},
-            curve={"frame": [150.0, 300.0], "total_reward": [score / 2, score]},
-            head=[],
-            evaluation=[score, score + 2],
-            commit="abcdef1234",
-            clean=True,
-        )
-        for k, score in enumerate(scores)
-    }
-    plain = {"format": 1, "mode": "train", "planned": cell.sessions, "versions": {}, "machine": {}, "threads": 1}
-    about = {"family": cell.family, "env": cell.env, "algorithm": cell.algorithm, "spec": {}}
-    hashed = {"spec_hash": spec_hash(cell.load().spec)}
-    return Record(**{**plain, **about, **hashed, "sessions": sessions, **changes})
-
-
-def keep(tmp_path: Path, cell: Cell, record: Record) -> Path:
-    path = record_path(tmp_path / "results", cell)
-    write_record(path, record)
-    return path
 
 
 # running
@@ -152,6 +80,48 @@ def test_a_stopped_bench_goes_on_and_ends_in_the_same_numbers(tmp_path: Path, su
         mine, whole = ours.sessions[key], theirs.sessions[key]
         assert (mine.metrics, mine.curve, mine.head) == (whole.metrics, whole.curve, whole.head)
         assert mine.evaluation == whole.evaluation
+
+
+def test_a_finished_run_without_its_record_is_recorded_again_and_not_trained(
+    tmp_path: Path, suite: Callable[..., None]
+) -> None:
+    cell = cell_of("Random")
+    path = record_path(tmp_path / "results", cell)
+    assert bench(tmp_path, cell).run()
+    before = read_record(path)
+    path.unlink()
+    assert bench(tmp_path, cell).run()
+    assert read_record(path) == before  # seconds of training among it
+    assert len(list((tmp_path / "data").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (CODE, None),
+        ({"sha": "fedcba9876", "dirty": False}, "(abcdef1, now fedcba9)"),
+        ({"sha": "abcdef1234", "dirty": True}, "(abcdef1, now abcdef1+)"),
+    ],
+)
+def test_a_run_goes_on_only_with_the_code_it_was_started_with(
+    tmp_path: Path,
+    suite: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    warnings: list[str],
+    now: dict[str, Any],
+    said: str | None,
+) -> None:
+    folders = list[Path]()
+    for code in (CODE, now):
+        use_code(code, monkeypatch)
+        work = bench(tmp_path, cell_of("Random"))
+        opened = work._begin(cell_of("Random"))
+        folders.append(opened.run.paths.predir)
+        assert opened.run.spec.meta.git_sha == code["sha"]
+        assert opened.run.spec.meta.record["git_dirty"] == code["dirty"]
+        work._held.close()
+    assert (folders[0] == folders[1]) is (said is None)
+    assert warnings == ([] if said is None else [f"{folders[0]}: made by other code {said}; begun anew"])
 
 
 def test_a_changed_spec_is_drifted_and_run_anew(tmp_path: Path, suite: Callable[..., None]) -> None:
@@ -229,7 +199,10 @@ def test_an_incomplete_record_has_no_score(tmp_path: Path, suite: Callable[..., 
         (10, 35, "met"),
         (35, 35, "met"),
         (36, 40, "below"),
+        (36, 20, "below"),  # above the best, but not at the target
+        (35, 34, "beaten"),
         (None, 34, "beaten"),
+        (None, 35, "below"),
         (None, None, "recorded"),
     ],
 )
@@ -256,10 +229,11 @@ def test_curves_are_thinned_and_heads_are_kept_without_times() -> None:
     assert len(curve["frame"]) == POINTS
     assert (curve["frame"][0], curve["frame"][-1]) == (500, 500_000)
     assert curve["total_reward"][-1] == 499.5
-    head = head_rows(table, 500)
+    head = head_rows(table, 500, 4)
     assert [row["frame"] for row in head] == [500 * k for k in range(1, 11)]  # the first 5000 frames
     assert head[0] == {"frame": 500, "total_reward": 0.0, "loss": None}
-    assert len(head_rows(table.assign(frame=table["frame"] * 20), 10_000)) == 1  # at least one row
+    assert len(head_rows(table.assign(frame=table["frame"] * 20), 10_000, 4)) == 1  # at least one row
+    assert len(head_rows(table.assign(frame=table["frame"] * 20 + 352), 10_000, 512)) == 1  # also where steps are long
 
 
 # the page
@@ -288,6 +262,7 @@ def test_the_matrix_shows_every_cell_and_counts_them(tmp_path: Path, suite: Call
     assert shown_lines[1].split() == ["CartPole-v1", "A2C", "300", "10", "20", "35", "beaten"]
     assert shown_lines[2].split() == ["CartPole-v1", "Random", "300", "10", "20", "-", "not", "run"]
     assert shown_lines[-1] == "2 cells: 1 beaten, 1 not run"
+    assert matrix([judge(missing, tmp_path / "results")]).splitlines()[-1] == "1 cell: 1 not run"
 
 
 def test_scores_are_shown_with_the_digits_they_bear() -> None:
@@ -308,7 +283,7 @@ def test_the_first_rows_are_trained_again_and_compared(tmp_path: Path, suite: Ca
     cell = cell_of("A2C", sessions=2)
     assert bench(tmp_path, cell).run()
     results, path = tmp_path / "results", record_path(tmp_path / "results", cell)
-    assert verify_cell(cell, results) == []
+    assert verify_cell(cell, results) == Verified(6, FRAMES, [], [])  # a row every 50 frames
     record = read_record(path)
     assert record.verified is not None
     assert record.verified["same"] is True
@@ -316,13 +291,23 @@ def test_the_first_rows_are_trained_again_and_compared(tmp_path: Path, suite: Ca
     first = record.sessions["0"]
     other = [{**first.head[0], "total_reward": -1.0}, *first.head[1:]]
     changed = {**record.sessions, "0": first.model_copy(update={"head": other})}
-    write_record(path, record.model_copy(update={"sessions": changed}))
-    lines = verify_cell(cell, results)
-    assert lines is not None
-    assert len(lines) == 1
-    assert lines[0].startswith("row 0 (frame 50): total_reward -1.0 -> ")
+    versions = {**record.versions, "torch": "0.1"}
+    write_record(path, record.model_copy(update={"sessions": changed, "versions": versions}))
+    found = verify_cell(cell, results)
+    assert found is not None
+    assert len(found.lines) == 1
+    assert found.lines[0].startswith("row 0 (frame 50): total_reward -1.0 -> ")
+    assert found.surroundings == [f"torch: 0.1 -> {record.versions['torch']}"]
     assert judge(cell, results).verdict == "drifted"
     assert verify_cell(cell_of("Random"), results) is None
+
+
+def test_a_record_without_first_rows_cannot_be_verified(tmp_path: Path, suite: Callable[..., None]) -> None:
+    cell = cell_of("Random")
+    path = keep(tmp_path, cell, record_of(cell, [30.0, 40.0], head=[]))
+    with pytest.raises(LabError, match="session 0 has no first rows: there is nothing to compare"):
+        verify_cell(cell, tmp_path / "results")
+    assert read_record(path).verified is None
 
 
 # the suite file
@@ -357,3 +342,12 @@ def test_cells_are_chosen_by_family_algorithm_and_env() -> None:
     assert choose(cells, "box2d", "PPO", None) == cells[2:]
     with pytest.raises(LabError, match=r"--env: nothing in the suite is 'CartPole'\. Did you mean 'CartPole-v1'\?"):
         choose(cells, None, None, "CartPole")
+
+
+def test_an_error_names_twenty_of_the_known_and_counts_the_rest() -> None:
+    cells = [cell_of(env=f"E{number:02}") for number in range(23)]
+    listed = ", ".join(f"E{number:02}" for number in range(20))
+    with pytest.raises(LabError, match=rf"--env: nothing in the suite is 'x'\. Known: {listed} and 3 more\.$"):
+        choose(cells, None, None, "x")
+    with pytest.raises(LabError, match=r" Known: E00, E01\.$"):
+        choose(cells[:2], None, None, "x")

@@ -41,6 +41,20 @@ def test_components_are_all_registered_ones_and_every_section() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHM_SPECS)
+def test_every_key_of_an_agent_is_one_that_is_listed(algorithm: str) -> None:
+    spec = from_mapping(tiny(algorithm), "tiny").spec
+    agent = resolved(spec, plan_of(spec))["agent"]
+    listed = {key for model in components().values() for key in model.model_fields}
+    for section in ("algorithm", "memory"):
+        assert agent[section].keys() <= listed
+
+
+def test_the_memory_of_self_imitation_is_listed_as_the_section_a_user_writes() -> None:
+    keys = [doc.key for doc in describe(components()["sil_replay_name"])]
+    assert keys == ["name", "sil_replay_name"]  # and not what it is parsed into
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHM_SPECS)
 def test_a_resolved_spec_has_every_default_and_means_the_same(algorithm: str) -> None:
     spec = from_mapping(tiny(algorithm), "tiny").spec
     full = assert_means_the_same(spec)

@@ -27,10 +27,16 @@ def as_shown(obs: Any, shown: Shown | None) -> Any:
     return obs if shown is None else map_obs(torch.from_numpy, shown(map_obs(lambda x: x.numpy(), obs)))
 
 
-class ImitationSpec(MemorySpec):
-    """Two memories in one section: the on-policy one by `name`, the replay by `sil_replay_name`."""
+class ImitationKeys(MemorySpec):
+    """`agent.memory` of SIL and PPOSIL: an on-policy and a replay memory, with the keys of both side by side."""
 
-    sil_replay_name: str = Field(description="memory that imitated rows are drawn as from: Replay or PrioritizedReplay")
+    name: str = Field(description="on-policy memory, one that ActorCritic and PPO take")
+    sil_replay_name: str = Field(description="replay memory to imitate from: Replay or PrioritizedReplay")
+
+
+class ImitationSpec(ImitationKeys):
+    """The section parsed: keys that the on-policy memory knows are its own, the others are the replay memory's."""
+
     rollout: MemorySpec = Field(description="keys of the on-policy memory")
     replay: ReplaySpec = Field(description="keys of the replay memory")
 
