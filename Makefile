@@ -1,7 +1,8 @@
 # make demo        set up and train PPO on CartPole, with live progress, a summary and plots
 # make test        set up and run ruff, mypy and the tests
 # make test-slow   learning checks that take minutes
-# make setup EXTRAS=dev,perf   more extras, e.g. for `python -m perf.ppo_cartpole`
+# make perf        compare speed with Stable-Baselines3 and SBX, and write docs/PERFORMANCE.md
+# make setup EXTRAS=dev,perf   more extras, e.g. for `python -m perf.growth`
 PYTHON ?= python3
 VENV   ?= .venv
 EXTRAS ?= dev,search,envpool
@@ -11,7 +12,7 @@ comma  := ,
 # one thread each for two test processes; software rendering; no calls home
 TEST_ENV = OMP_NUM_THREADS=1 SDL_VIDEODRIVER=dummy MUJOCO_GL=egl RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1
 
-.PHONY: setup demo test test-slow lint clean
+.PHONY: setup demo test test-slow perf lint clean
 
 setup: $(STAMP)
 
@@ -27,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 install:
 	@links="$$($(PY) -m pip config get global.find-links 2>/dev/null || printf %s "$$PIP_FIND_LINKS")"; \
 	if { command -v $(VENV)/bin/uv >/dev/null || $(PY) -m pip install -q --disable-pip-version-check uv 2>/dev/null; } && \
-	   UV_FIND_LINKS="$$links" $(VENV)/bin/uv pip install -q --python $(PY) -c constraints.txt -e '.[$(EXTRAS)]'; \
+	   UV_FIND_LINKS="$$links" $(VENV)/bin/uv pip install -q --compile-bytecode --python $(PY) -c constraints.txt -e '.[$(EXTRAS)]'; \
 	then echo "installed with uv"; \
 	else $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' && echo "installed with pip"; fi
 
@@ -44,6 +45,10 @@ test: lint
 
 test-slow: $(STAMP)
 	$(TEST_ENV) $(PY) -m pytest -m slow
+
+perf:
+	@$(MAKE) --no-print-directory setup EXTRAS=perf
+	$(PY) -m perf
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,47 +1,16 @@
-"""Two runners side by side, in rounds that alternate, so that both meet the same moods of the machine."""
+"""Two runners in this process, in rounds that alternate, so that both meet the same moods of the machine."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
 
 import torch
 from loguru import logger
 
-from slm_lab.agent.plan import plan_agent
-from slm_lab.experiment.session import Session
-from slm_lab.spec.load import from_mapping
+from perf.runners import Runner
 
 ROUNDS = 3
-
-
-class Runner(Protocol):
-    """Something that trains for so many frames more."""
-
-    def run(self, frames: int) -> None: ...
-
-
-class Ours:
-    """A session of a spec, stepped as the command line steps it."""
-
-    def __init__(self, spec: Mapping[str, Any]) -> None:
-        parsed = from_mapping(spec, "perf").spec
-        self.session = Session(parsed, plan_agent(parsed.agent, parsed.env.num_envs, []), (0, 0, 0))
-
-    def run(self, frames: int) -> None:
-        self.session.run(until=self.session.clock.frame + frames)
-
-
-class Peer:
-    """A model of Stable-Baselines3."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def run(self, frames: int) -> None:
-        self.model.learn(frames, reset_num_timesteps=False)
 
 
 def quiet() -> None:

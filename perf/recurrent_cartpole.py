@@ -13,7 +13,8 @@ from typing import Any
 from sb3_contrib import RecurrentPPO
 from stable_baselines3.common.env_util import make_vec_env
 
-from perf.compare import Ours, Peer, compare, quiet
+from perf.compare import compare, quiet
+from perf.runners import Ours, Peer
 
 ENVS, STEPS, ROWS, EPOCHS, UNITS = 8, 128, 256, 10, 64
 FRAMES = 2 * ENVS * STEPS
