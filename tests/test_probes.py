@@ -21,6 +21,7 @@ from slm_lab.agent.memory.imitation import Imitation
 from slm_lab.agent.memory.onpolicy import OnPolicyBatchReplay, OnPolicyReplay, fields
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.experiment.session import Session
+from slm_lab.lib.noise import Noise
 from slm_lab.types import Array
 
 LEARNERS = [name for name, cls in ALGORITHMS.items() if cls.memory_kind is not None]
@@ -101,7 +102,7 @@ def probability(session: Session, obs: float, action: int) -> float:
     seen = session.agent.normalizer(np.array([[obs]])) if session.agent.normalizer else np.array([[obs]], np.float32)
     with torch.no_grad():
         if isinstance(learner(session), SoftLearner):
-            return float(learner(session).policy(torch.from_numpy(seen), torch.Generator()).probs[0, action])
+            return float(learner(session).policy(torch.from_numpy(seen), Noise(torch.Generator())).probs[0, action])
         dist = learner(session).dist(learner(session).net.policy(torch.from_numpy(seen)))
         log_prob: Tensor = dist.log_prob(torch.tensor([action]))
     return log_prob.exp().item()

@@ -39,6 +39,12 @@ class AgentPlan:
         return None if self.nets is None else self.nets.stretch
 
     @property
+    def batch_size(self) -> int:
+        """Rows of a batch that a replay memory draws; 0 where there is none."""
+        spec = self.memory_spec.replay if isinstance(self.memory_spec, ImitationSpec) else self.memory_spec
+        return spec.batch_size if isinstance(spec, ReplaySpec) else 0
+
+    @property
     def gamma(self) -> float:
         """The agent's discount, which reward normalisation needs too."""
         return float(getattr(self.spec, "gamma", 0.99))

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -52,10 +52,20 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Sessions at once, one a c
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Torch threads of a session; recorded, for sums depend on it.")
 ]
+Compile = Annotated[
+    Literal["auto", "true", "false"] | None,
+    typer.Option(
+        help="Run gradient steps as compiled functions; recorded, for sums depend on it. auto: where it pays."
+    ),
+]
 Render = Annotated[bool, typer.Option(envvar="RENDER", help="Show the env in a window.")]
 LogExtra = Annotated[
     bool,
     typer.Option(envvar=["LOG_EXTRA", "LOG_METRICS"], help="Also draw strength, efficiencies, stability, consistency."),
+]
+Profile = Annotated[
+    bool,
+    typer.Option(envvar="PROFILE", help="Print where each session's time goes, and write a flame graph."),
 ]
 
 
@@ -68,10 +78,12 @@ def run(
     data_dir: Annotated[Path, typer.Option(help="Where runs are written.")] = Path("data"),
     jobs: Jobs = None,
     threads: Threads = None,
+    compile: Compile = None,
     checkpoint_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at log rows.")] = 30.0,
     render: Render = False,
     log_level: Annotated[str, typer.Option(envvar="LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     log_extra: LogExtra = False,
+    profile: Profile = False,
     debug: Debug = False,
 ) -> None:
     """Train a spec, continue an interrupted run, or watch a trained one. Without arguments: PPO on CartPole."""
@@ -82,7 +94,8 @@ def run(
     if parse_mode(mode)[0] == "enjoy":
         _enjoy(Path(str(parse_mode(mode)[1])), episodes=10, stochastic=False, render=render, video=None)
         return
-    options = RunOptions(data_dir, jobs, threads, checkpoint_every, render, log_level, log_extra)
+    wanted = compile if compile is None or compile == "auto" else compile == "true"
+    options = RunOptions(data_dir, jobs, threads, wanted, checkpoint_every, render, log_level, log_extra, profile)
     result = run_spec(spec_file, spec_name, mode, sets or [], options).trial
     if result is not None and not result.complete:
         raise typer.Exit(SIGNAL_CODES.get(result.stopped, 1))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import psutil
 
-from slm_lab.agent import make_agent
+from slm_lab.agent import Agent, make_agent
 from slm_lab.agent.context import with_spaces
 from slm_lab.agent.memory.base import MemorySpec
 from slm_lab.agent.memory.imitation import ImitationSpec
@@ -38,10 +39,16 @@ def check(spec: Spec, notes: list[str]) -> AgentPlan:
     return plan
 
 
-def preflight(
-    spec: Spec, notes: list[str], facts: list[str], at_once: int = 1, free: int | None = None
-) -> tuple[AgentPlan, str]:
-    """Build env and agent once, small, so that what does not fit fails here; (plan, how exactly the env resumes).
+class Preflight(NamedTuple):
+    """A plan, an agent that was built by it for a single env, and how exactly the env resumes."""
+
+    plan: AgentPlan
+    agent: Agent
+    exact: str
+
+
+def preflight(spec: Spec, notes: list[str], facts: list[str], at_once: int = 1, free: int | None = None) -> Preflight:
+    """Build env and agent once, small, so that what does not fit fails here.
 
     What is odd goes to `notes`, what is good to know to `facts`. `at_once` sessions share `free` bytes, by default
     what the machine has left.
@@ -62,7 +69,7 @@ def preflight(
         if agent.algorithm.memory_kind == "on_policy" and unit == "step" and updates < FEW_UPDATES:
             rows = every * spec.env.num_envs
             notes.append(f"agent.algorithm: batches of {rows} rows leave {updates} updates in the whole run.")
-        return plan, env.exact
+        return Preflight(plan, agent, env.exact)
     finally:
         env.close()
 

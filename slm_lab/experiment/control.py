@@ -15,6 +15,7 @@ from slm_lab.env import has_engines
 from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
 from slm_lab.experiment.child import warm_up
+from slm_lab.experiment.computing import Wanted, choose_computing
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.hogwild import as_workers
 from slm_lab.experiment.lock import alone
@@ -33,15 +34,17 @@ from slm_lab.spec.schema import Spec
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line or a caller from Python may choose; none of it but `threads` changes numbers."""
+    """What the command line or a caller from Python may choose; of it `threads` and `compile` change numbers."""
 
     data_dir: Path = Path("data")
     jobs: int | None = None  # sessions at once; None for one a core
     threads: int | None = None  # torch threads of a session; None for the rule
+    compile: Wanted | None = None  # None for what the spec says
     checkpoint_every: float = 30.0
     render: bool = False
     log_level: str = "INFO"
     log_extra: bool = False
+    profile: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,12 @@ def prepare_rest(loaded: Loaded, mode: str, predir: Path, options: RunOptions) -
     saved, notes, facts = read_saved(paths.trial_spec), list(loaded.notes), list(loaded.applied)
     spec = _continued(saved, as_workers(for_mode(loaded.spec, mode), notes), predir)
     preflight(spec, notes, facts, _jobs(spec, options))
-    threads = saved.meta.record.get("threads", 1)
+    threads, compiled = saved.meta.record.get("threads", 1), saved.meta.record.get("compiled", False)
     if options.threads not in (None, threads):
         notes.append(f"--threads: this run keeps the {threads} it was started with, for sums depend on it.")
+    if options.compile not in (None, "auto", compiled):
+        kind = "compiled" if compiled else "as Python runs it"
+        notes.append(f"--compile: this run goes on {kind}, as it was started, for sums depend on it.")
     before, now = saved.meta.record.get("versions", {}), versions()
     notes.extend(
         f"{name} was {before[name]} when this run started and is {now.get(name)} now: numbers may differ."
@@ -139,7 +145,10 @@ def _continued(saved: Spec, asked: Spec, predir: Path) -> Spec:
 def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str], facts: list[str]) -> Spec:
     """The spec with what was chosen for this run and what it runs on; fails here where it cannot run."""
     jobs, git = _jobs(spec, options), git_state()
-    _, exact = preflight(spec, notes, facts, jobs)
+    flight = preflight(spec, notes, facts, jobs)
+    wanted = spec.meta.compile if options.compile is None else options.compile
+    computing = choose_computing(spec, flight.plan, flight.agent, wanted, options.threads, jobs)
+    facts.append(computing.said)
     if not has_engines(spec.env):
         chosen = "sync"
     elif spec.env.vectorization == "auto":
@@ -148,10 +157,11 @@ def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str], fact
         chosen = spec.env.vectorization
     record: dict[str, Any] = {
         "mode": mode,
-        "threads": options.threads or 1,
+        "threads": computing.threads,
+        "compiled": computing.compiled,
         "env_threads": max(1, cores() // jobs),
         "vectorization": chosen,
-        "env_exact": exact,
+        "env_exact": flight.exact,
         "repeatable": spec.workers == 1,
         "versions": versions(),
         "machine": machine(),
@@ -169,6 +179,7 @@ def trial_of(run: Prepared, mode: str, options: RunOptions, display: Display, la
         render=options.render,
         env_threads=int(record.get("env_threads", 1)),
         last_episodes=last_episodes,
+        profile=options.profile,
     )
     trial_options = TrialOptions(
         session,

@@ -105,6 +105,11 @@ class Paths:
         return self.predir / "info" / f"{self.session_name}_session_evaluation.json"
 
     @property
+    def session_profile(self) -> Path:
+        """With --profile: where a session's time went."""
+        return self.predir / "info" / f"{self.session_name}_profile.json"
+
+    @property
     def trial_metrics(self) -> Path:
         return self.predir / "info" / f"{self.trial_name}_trial_metrics.json"
 
@@ -125,6 +130,11 @@ class Paths:
 
     def session_graph(self, kind: Kind, what: str) -> Path:
         return self.predir / "graph" / f"{self.session_name}_session_graph_{kind}_{what}.png"
+
+    @property
+    def flame_graph(self) -> Path:
+        """With --profile: a web page."""
+        return self.predir / "graph" / f"{self.session_name}_profile.html"
 
     def trial_graph(self, what: str) -> Path:
         return self.predir / "graph" / f"{self.trial_name}_trial_graph_{what}.png"
@@ -153,24 +163,6 @@ class Paths:
     @property
     def tensorboard(self) -> Path:
         return self.predir / "log" / f"{self.session_name}_tb"
-
-    @property
-    def profiler(self) -> Path:
-        """Folder of --profile: profiler_summary.json, profiling_dashboard.html."""
-        return self.predir / "profiler"
-
-    @property
-    def profiler_summary(self) -> Path:
-        return self.profiler / "profiler_summary.json"
-
-    @property
-    def profiler_dashboard(self) -> Path:
-        return self.profiler / "profiling_dashboard.html"
-
-    @property
-    def traces(self) -> Path:
-        """Folder of --profile for `*.pt.trace.json.gz`."""
-        return self.predir / "traces"
 
     @property
     def ray_tune(self) -> Path:

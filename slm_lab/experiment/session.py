@@ -7,18 +7,20 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from loguru import logger
 
-from slm_lab.agent import make_agent
+from slm_lab.agent import Seen, make_agent
 from slm_lab.agent.algorithm.base import Key
 from slm_lab.agent.plan import AgentPlan
 from slm_lab.env import make_env
 from slm_lab.env.window import Window
 from slm_lab.experiment import analysis, checkpoint
 from slm_lab.experiment.chunks import ChunkStore
+from slm_lab.experiment.computing import LIBRARIES, compiler_for
 from slm_lab.experiment.evaluate import evaluate
 from slm_lab.experiment.health import Health, what_is_not_finite
 from slm_lab.experiment.hogwild import Member, Team
@@ -30,7 +32,7 @@ from slm_lab.experiment.track import Row, Tracker
 from slm_lab.lib.errors import RunError
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
-from slm_lab.types import Clock, Metrics, State, Stateful, Step
+from slm_lab.types import Act, Clock, Metrics, State, Stateful, Step
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class Options:
     checks: bool = False  # watch gradients and parameters after each update
     render: bool = False
     env_threads: int = 1  # that step the envs, where these can use more than one
+    libraries: Path = LIBRARIES  # where compiled functions are kept
     last_episodes: int = 0  # of the policy it ends with, by its most likely actions
+    profile: bool = False  # say where the time goes
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Session:
         window = Window(spec.name, paced=False) if self.options.render else None
         self.env = make_env(spec.env, plan.gamma, key, watch=window, threads=self.options.env_threads)
         self.agent = make_agent(plan, spec.env, self.env.spaces, key)
+        if spec.meta.record.get("compiled"):
+            self.agent.algorithm.compile(compiler_for(spec, self.env.spaces, self.options.libraries))
         self.member: Member | None = None  # the agent, where it trains with those of other sessions
         self.clock = Clock(spec.session_frames)
         columns = (*plan.algorithm.logs, *(("grad_norm",) if self.options.checks else ()))
@@ -114,26 +120,42 @@ class Session:
 
     def step(self) -> None:
         """One vector step, and the update it may complete."""
-        seen = self.agent.see(self.env.obs, self.env.action_mask)
-        workers = self.spec.workers  # schedules run over the frames of all of them
-        act = self.agent.act(seen, self.clock.frame * workers)
-        try:
-            step = self.env.step(act.env_action)
-        except RunError as error:
-            raise RunError(f"after frame {self.clock.frame}: {error}") from error
+        seen, act = self.decide()
+        step = self.advance(act)
         self.clock.tick(self.env.spaces.num_envs)
         if step.returns:
             self.clock.epi += len(step.returns)
             self.tracker.add(step.returns)
-        try:
-            metrics = self.agent.learn(seen, act, step, self.clock.frame * workers)
-        except RunError as error:
-            bad = what_is_not_finite(self.agent, step)
-            raise RunError(f"frame {self.clock.frame}: {error}; not finite: {bad}") from error
+        metrics = self.learn(seen, act, step)
         if metrics is not None:
             self.tracker.latest = metrics
             self.clock.opt_step += int(metrics["opt_steps"])
             self._watch(metrics, step)
+
+    def decide(self) -> tuple[Seen, Act]:
+        """What the agent sees now, and what it does about it."""
+        seen = self.agent.see(self.env.obs, self.env.action_mask)
+        return seen, self.agent.act(seen, self._schedule_frame)
+
+    def advance(self, act: Act) -> Step:
+        """Let the envs take the actions."""
+        try:
+            return self.env.step(act.env_action)
+        except RunError as error:
+            raise RunError(f"after frame {self.clock.frame}: {error}") from error
+
+    def learn(self, seen: Seen, act: Act, step: Step) -> Metrics | None:
+        """Give a step to the agent; what the update it may complete reports."""
+        try:
+            return self.agent.learn(seen, act, step, self._schedule_frame)
+        except RunError as error:
+            bad = what_is_not_finite(self.agent, step)
+            raise RunError(f"frame {self.clock.frame}: {error}; not finite: {bad}") from error
+
+    @property
+    def _schedule_frame(self) -> int:
+        """Schedules run over the frames of all workers."""
+        return self.clock.frame * self.spec.workers
 
     def _watch(self, metrics: Metrics, step: Step) -> None:
         if self.health is not None:
@@ -143,7 +165,12 @@ class Session:
             logger.warning(f"frame {self.clock.frame}: an update was skipped; not finite: {bad}")
 
     def run(self, until: int | None = None) -> SessionResult:
-        """Train to `until`, to the end of the budget, or to a request to stop."""
+        """Train to `until`, to the end of the budget, or to a request to stop; then save and sum up."""
+        self.train(until)
+        return self.result()
+
+    def train(self, until: int | None = None) -> None:
+        """The training loop."""
         last = min(until or self.clock.max_frame, self.clock.max_frame)
         began = time.monotonic() - self.clock.wall_t
         while self.clock.frame < last and not self.stop.reason:
@@ -153,7 +180,6 @@ class Session:
                 self.clock.wall_t = time.monotonic() - began
                 self._checkpoint(due)
         self.clock.wall_t = time.monotonic() - began
-        return self.result()
 
     def _due(self, every: int) -> bool:
         """Whether this step crossed a multiple of `every` frames."""

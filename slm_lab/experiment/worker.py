@@ -20,6 +20,7 @@ from slm_lab.experiment.evaluate import evaluate
 from slm_lab.experiment.hogwild import Team
 from slm_lab.experiment.lock import writing
 from slm_lab.experiment.paths import Paths
+from slm_lab.experiment.profile import ProfiledSession
 from slm_lab.experiment.session import Options, Session, SessionResult, Stop
 from slm_lab.experiment.tensorboard import Events
 from slm_lab.experiment.track import Row
@@ -91,6 +92,8 @@ def run_session(task: Task, send: Send, stop: Stop) -> None:
         with writing(task.paths.models):
             session = _build(task, send, stop)
             result = session.run()
+            if isinstance(session, ProfiledSession):
+                send(LogMessage("INFO", session.profile.table()))
             if result.finished and task.options.last_episodes:
                 write_json(task.paths.session_evaluation, _last_episodes(session, task.options.last_episodes))
             send(DoneMessage(result))
@@ -113,7 +116,7 @@ def _build(task: Task, send: Send, stop: Stop) -> Session:
     base, trial = task.spec.meta.random_seed, task.paths.trial
     meta = {"session": index, "session_seed": seed_of(base, trial, index)}
     spec = task.spec.model_copy(update={"meta": task.spec.meta.model_copy(update=meta)})
-    session = Session(
+    session = (ProfiledSession if task.options.profile else Session)(
         spec,
         plan_agent(spec.agent, spec.env.num_envs, []),
         (base, trial, index),

@@ -1,4 +1,4 @@
-"""Action distributions: small, without validation, sampled from an explicit generator.
+"""Action distributions: small, without validation, sampled from noise that is handed to them.
 
 torch.distributions costs 70-117 us a sample and log-prob on a batch of 4, these about 9. Every class takes the raw
 outputs of a net, and what it samples is what a memory stores; `to_env` turns that into what the env gets.
@@ -11,8 +11,10 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn import functional as F
+
+from slm_lab.lib.noise import Noise
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.5772156649015329
@@ -24,8 +26,8 @@ class Distribution(ABC):
     """A batch of action distributions. log_prob and entropy are [B], summed over action dims."""
 
     @abstractmethod
-    def sample(self, rng: Generator) -> Tensor:
-        """One action a row, drawn from `rng`."""
+    def sample(self, noise: Noise) -> Tensor:
+        """One action a row, drawn from `noise`."""
 
     @abstractmethod
     def mode(self) -> Tensor:
@@ -36,8 +38,8 @@ class Distribution(ABC):
         """Log-density or log-probability of stored actions, [B]."""
 
     @abstractmethod
-    def entropy(self, rng: Generator) -> Tensor:
-        """Entropy in nats, [B]; `rng` is used only where there is no closed form."""
+    def entropy(self, noise: Noise) -> Tensor:
+        """Entropy in nats, [B]; `noise` is used only where there is no closed form."""
 
     @staticmethod
     def to_env(action: Tensor) -> Tensor:
@@ -50,25 +52,15 @@ class Distribution(ABC):
         return action
 
 
-def exponential(like: Tensor, rng: Generator) -> Tensor:
-    """Unit exponential noise, floored so that its logarithm is finite."""
-    return torch.empty_like(like, device=rng.device).exponential_(generator=rng).clamp_min_(1e-20).to(like.device)
-
-
-def normal(like: Tensor, rng: Generator) -> Tensor:
-    """Unit normal noise. Noise is drawn where the generator lives, so that a GPU sees the numbers a CPU sees."""
-    return torch.empty_like(like, device=rng.device).normal_(generator=rng).to(like.device)
-
-
 class Categorical(Distribution):
     """One of n actions from logits [B, n]."""
 
     def __init__(self, logits: Tensor) -> None:
         self.log_probs = logits.log_softmax(-1)
 
-    def sample(self, rng: Generator) -> Tensor:
+    def sample(self, noise: Noise) -> Tensor:
         # arg max of log p + Gumbel noise is a draw from p, without a cumulative sum
-        return (self.log_probs - exponential(self.log_probs, rng).log_()).argmax(-1)
+        return (self.log_probs - noise.exponential(self.log_probs).log_()).argmax(-1)
 
     def mode(self) -> Tensor:
         return self.log_probs.argmax(-1)
@@ -76,7 +68,7 @@ class Categorical(Distribution):
     def log_prob(self, action: Tensor) -> Tensor:
         return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
-    def entropy(self, rng: Generator) -> Tensor:
+    def entropy(self, noise: Noise) -> Tensor:
         return -(self.log_probs.exp() * self.log_probs).sum(-1)
 
 
@@ -99,9 +91,9 @@ class Argmax(Categorical):
 class GumbelSoftmax(Categorical):
     """Categorical whose `relaxed` sample carries a gradient, temperature 1."""
 
-    def relaxed(self, rng: Generator) -> Tensor:
+    def relaxed(self, noise: Noise) -> Tensor:
         """Straight-through one-hot sample [B, n]: hard forward, soft backward."""
-        soft = (self.log_probs - exponential(self.log_probs, rng).log()).softmax(-1)
+        soft = (self.log_probs - noise.exponential(self.log_probs).log()).softmax(-1)
         hard = F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft.dtype)
         return hard + soft - soft.detach()
 
@@ -112,8 +104,8 @@ class MultiCategorical(Distribution):
     def __init__(self, logits: Tensor, nvec: tuple[int, ...]) -> None:
         self.parts = [Categorical(part) for part in torch.split(logits, list(nvec), -1)]
 
-    def sample(self, rng: Generator) -> Tensor:
-        return torch.stack([part.sample(rng) for part in self.parts], -1)
+    def sample(self, noise: Noise) -> Tensor:
+        return torch.stack([part.sample(noise) for part in self.parts], -1)
 
     def mode(self) -> Tensor:
         return torch.stack([part.mode() for part in self.parts], -1)
@@ -121,8 +113,8 @@ class MultiCategorical(Distribution):
     def log_prob(self, action: Tensor) -> Tensor:
         return torch.stack([part.log_prob(action[..., i]) for i, part in enumerate(self.parts)]).sum(0)
 
-    def entropy(self, rng: Generator) -> Tensor:
-        return torch.stack([part.entropy(rng) for part in self.parts]).sum(0)
+    def entropy(self, noise: Noise) -> Tensor:
+        return torch.stack([part.entropy(noise) for part in self.parts]).sum(0)
 
 
 class Bernoulli(Distribution):
@@ -131,9 +123,8 @@ class Bernoulli(Distribution):
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
 
-    def sample(self, rng: Generator) -> Tensor:
-        uniform = torch.empty_like(self.logits, device=rng.device).uniform_(generator=rng).to(self.logits.device)
-        return uniform.lt(self.logits.sigmoid()).to(self.logits.dtype)
+    def sample(self, noise: Noise) -> Tensor:
+        return noise.uniform(self.logits).lt(self.logits.sigmoid()).to(self.logits.dtype)
 
     def mode(self) -> Tensor:
         return self.logits.gt(0).to(self.logits.dtype)
@@ -141,7 +132,7 @@ class Bernoulli(Distribution):
     def log_prob(self, action: Tensor) -> Tensor:
         return -F.binary_cross_entropy_with_logits(self.logits, action, reduction="none").sum(-1)
 
-    def entropy(self, rng: Generator) -> Tensor:
+    def entropy(self, noise: Noise) -> Tensor:
         return F.binary_cross_entropy_with_logits(self.logits, self.logits.sigmoid(), reduction="none").sum(-1)
 
 
@@ -152,8 +143,8 @@ class Normal(Distribution):
         self.loc = loc
         self.log_std = log_std.clamp(*LOG_STD_RANGE)
 
-    def sample(self, rng: Generator) -> Tensor:
-        return self.loc + self.log_std.exp() * normal(self.loc, rng)
+    def sample(self, noise: Noise) -> Tensor:
+        return self.loc + self.log_std.exp() * noise.normal(self.loc)
 
     def mode(self) -> Tensor:
         return self.loc
@@ -162,7 +153,7 @@ class Normal(Distribution):
         z = (action - self.loc) * (-self.log_std).exp()
         return (-0.5 * z * z - self.log_std - HALF_LOG_TAU).sum(-1)
 
-    def entropy(self, rng: Generator) -> Tensor:
+    def entropy(self, noise: Noise) -> Tensor:
         return (self.log_std + 0.5 + HALF_LOG_TAU).expand_as(self.loc).sum(-1)
 
 
@@ -172,8 +163,8 @@ class NormalTanh(Normal):
     def log_prob(self, action: Tensor) -> Tensor:
         return super().log_prob(action) - tanh_correction(action)
 
-    def entropy(self, rng: Generator) -> Tensor:
-        return super().entropy(rng) + tanh_correction(self.sample(rng))
+    def entropy(self, noise: Noise) -> Tensor:
+        return super().entropy(noise) + tanh_correction(self.sample(noise))
 
     @staticmethod
     def to_env(action: Tensor) -> Tensor:
@@ -192,8 +183,8 @@ def tanh_correction(u: Tensor) -> Tensor:
 class LogNormal(Normal):
     """exp of a Gaussian, per dim."""
 
-    def sample(self, rng: Generator) -> Tensor:
-        return super().sample(rng).exp()
+    def sample(self, noise: Noise) -> Tensor:
+        return super().sample(noise).exp()
 
     def mode(self) -> Tensor:
         return (self.loc - (2 * self.log_std).exp()).exp()
@@ -202,21 +193,21 @@ class LogNormal(Normal):
         log_action = action.clamp_min(TINY).log()
         return super().log_prob(log_action) - log_action.sum(-1)
 
-    def entropy(self, rng: Generator) -> Tensor:
-        return super().entropy(rng) + self.loc.sum(-1)
+    def entropy(self, noise: Noise) -> Tensor:
+        return super().entropy(noise) + self.loc.sum(-1)
 
 
 class Gumbel(Normal):
     """Independent Gumbel distributions from locations and log scales, both [B, A]."""
 
-    def sample(self, rng: Generator) -> Tensor:
-        return self.loc - self.log_std.exp() * exponential(self.loc, rng).log()
+    def sample(self, noise: Noise) -> Tensor:
+        return self.loc - self.log_std.exp() * noise.exponential(self.loc).log()
 
     def log_prob(self, action: Tensor) -> Tensor:
         z = (action - self.loc) * (-self.log_std).exp()
         return -(z + (-z).exp() + self.log_std).sum(-1)
 
-    def entropy(self, rng: Generator) -> Tensor:
+    def entropy(self, noise: Noise) -> Tensor:
         return (self.log_std + 1 + EULER_GAMMA).expand_as(self.loc).sum(-1)
 
 
@@ -226,10 +217,9 @@ class Beta(Distribution):
     def __init__(self, raw_a: Tensor, raw_b: Tensor) -> None:
         self.a, self.b = 1 + F.softplus(raw_a), 1 + F.softplus(raw_b)
 
-    def sample(self, rng: Generator) -> Tensor:
-        x = torch._standard_gamma(self.a.to(rng.device), generator=rng)
-        y = torch._standard_gamma(self.b.to(rng.device), generator=rng)
-        return (x / (x + y)).clamp(TINY, 1 - TINY).to(self.a.device)
+    def sample(self, noise: Noise) -> Tensor:
+        x, y = noise.gamma(self.a), noise.gamma(self.b)
+        return (x / (x + y)).clamp(TINY, 1 - TINY)
 
     def mode(self) -> Tensor:
         # TINY: where both exponents round to 0 the density is flat, and its middle as good as any
@@ -241,7 +231,7 @@ class Beta(Distribution):
     def log_prob(self, action: Tensor) -> Tensor:
         return ((self.a - 1) * action.log() + (self.b - 1) * (-action).log1p() - self._log_norm()).sum(-1)
 
-    def entropy(self, rng: Generator) -> Tensor:
+    def entropy(self, noise: Noise) -> Tensor:
         total = self.a + self.b
         spread = (
             (self.a - 1) * torch.digamma(self.a)

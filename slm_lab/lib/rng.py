@@ -7,6 +7,7 @@ from enum import IntEnum
 import numpy as np
 import torch
 
+from slm_lab.lib.noise import Noise
 from slm_lab.types import State
 
 
@@ -28,12 +29,13 @@ def seed_of(*key: int) -> int:
 
 
 class Rng:
-    """One random stream: a numpy and a torch generator from the same key."""
+    """One random stream: a numpy and a torch generator from the same key; `noise` draws from the latter."""
 
     def __init__(self, *key: int) -> None:
         numpy_seed, torch_seed = np.random.SeedSequence([k & 0xFFFFFFFF for k in key]).generate_state(2, np.uint64)
         self.numpy = np.random.default_rng(int(numpy_seed))
         self.torch = torch.Generator().manual_seed(int(torch_seed >> np.uint64(1)))
+        self.noise = Noise(self.torch)
 
     def state_dict(self) -> State:
         return {"numpy": self.numpy.bit_generator.state, "torch": self.torch.get_state()}

@@ -176,6 +176,9 @@ class MetaSpec(Model):
     eval_frequency: Int = Field(10_000, ge=1, description="frames between evaluations, with rigorous_eval")
     rigorous_eval: Int = Field(0, ge=0, description="evaluation episodes at each eval_frequency; 0 for none")
     eval_deterministic: bool = Field(True, description="evaluate the most likely action instead of a sample")
+    compile: Literal["auto"] | bool = Field(
+        "auto", description="run gradient steps and acting as compiled functions; auto: where that pays for itself"
+    )
     random_seed: Int = Field(0, ge=0, description="base of every random stream; the same seed gives the same numbers")
     search_resources: dict[str, Float] | None = Field(None, description="cpu and gpu a search trial reserves")
     search_scheduler: dict[str, Any] | None = Field(

@@ -228,6 +228,16 @@ def test_the_same_call_again_as_train_at_latest_has_nothing_to_do(
     assert contents(packaged.folder) == before
 
 
+@pytest.mark.parametrize("mode", ["dev", "train"])
+def test_any_mode_can_be_profiled(mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(write_spec(tmp_path, tiny("Random")))
+    assert call([file, "tiny", mode, "--profile", "--data-dir", str(tmp_path / "data")]) == 0
+    assert "session 0: where the time of 100 vector steps went" in capsys.readouterr().err
+    folder = only_run(tmp_path / "data")
+    assert (folder / "info" / "tiny_t0_s0_profile.json").exists()
+    assert (folder / "graph" / "tiny_t0_s0_profile.html").exists()
+
+
 # exit codes
 
 

@@ -10,18 +10,19 @@ from torch import Generator, Tensor
 from torch import distributions as peer
 
 from slm_lab.lib import distribution as D
+from slm_lab.lib.noise import Noise
 
 DRAWS = 40_000
 SURE = 1e-4  # p-value below which a sampler counts as wrong; generators are fixed, so a pass stays one
 
 
-def rng(seed: int = 0) -> Generator:
-    return Generator().manual_seed(seed)
+def rng(seed: int = 0) -> Noise:
+    return Noise(Generator().manual_seed(seed))
 
 
 def outputs(*shape: int, seed: int = 7) -> Tensor:
     """Fixed net outputs of a plausible size."""
-    return torch.randn(*shape, generator=rng(seed))
+    return torch.randn(*shape, generator=rng(seed).generator)
 
 
 def slope(y: Tensor, x: Tensor) -> Tensor:
@@ -219,7 +220,7 @@ def test_a_relaxed_gumbel_softmax_sample_is_one_hot_and_has_the_gradient_of_its_
     torch.testing.assert_close(relaxed.detach().sum(-1), torch.ones(6))
     torch.testing.assert_close(relaxed.detach().max(-1).values, torch.ones(6))
     # the soft form, worked out anew from the same noise
-    noise = -torch.empty(6, 4).exponential_(generator=rng()).log()
+    noise = -torch.empty(6, 4).exponential_(generator=rng().generator).log()
     soft = (logits.log_softmax(-1) + noise).softmax(-1)
     expected = slope((soft * weight).sum(), logits)
     assert expected.abs().sum() > 0

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.policy import Policy, mask_of, random_actions
+from slm_lab.agent.net.obs_net import mask_in
+from slm_lab.agent.net.program import Compiler, Program, Work
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.schema import Schedule
 from slm_lab.types import Act, map_obs, rows_in
@@ -36,24 +38,47 @@ class NetActor:
     ) -> None:
         self.policy, self.forward, self.device, self.explore_var = policy, forward, device, explore_var
         self.hidden, self.random_until, self.stores_env = hidden, random_until, stores_env
+        self._program: Program | None = None
+        self._number = 1.0, torch.tensor(1.0)  # the last explore_var, and the same as a program takes it
+
+    def compile(self, compiler: Compiler, nets: nn.Module) -> None:
+        """From now on explore by a compiled function; `nets` hold those that decide."""
+        if not self.hidden and self.policy.foreseeable:
+            self._program = Program("act", self._explore, nets, [], compiler)
+
+    def _explore(self, work: Work) -> dict[str, Tensor]:
+        """Exploring actions, as they are compiled."""
+        *entries, explore_var = work.inputs
+        shape = self.policy.spaces.obs_shape
+        obs = dict(zip(shape, entries, strict=True)) if isinstance(shape, dict) else entries[0]
+        with torch.no_grad():
+            outputs, _ = self.forward(obs)
+            return {"action": self.policy.explore(outputs, explore_var, work.noise, mask_in(obs))}
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
         """Exploring actions for N observations."""
         with torch.inference_mode():
-            hidden = dict[str, Tensor]()
+            hidden, explore_var = dict[str, Tensor](), self.explore_var(frame) if self.explore_var else 1.0
             if frame < self.random_until:
-                drawn = random_actions(self.policy.spaces, rows_in(obs), rng.torch, mask_of(obs))
+                drawn = random_actions(self.policy.spaces, rows_in(obs), rng.noise, mask_of(obs))
                 action = self.policy.from_env(drawn)
                 if self.hidden:
                     hidden = self.forward(self._tensor(obs))[1]
+            elif self._program is not None and rows_in(obs) == self.policy.spaces.num_envs:
+                action = self._program(rows_in(obs), self._inputs(obs, explore_var), rng.noise)["action"]
             else:
                 outputs, hidden = self.forward(self._tensor(obs))
                 if self.device.type != "cpu":
                     outputs = [output.cpu() for output in outputs]
-                explore_var = self.explore_var(frame) if self.explore_var else 1.0
-                action = self.policy.explore(outputs, explore_var, rng.torch, mask_of(obs))
+                action = self.policy.explore(outputs, explore_var, rng.noise, mask_of(obs))
             sent = self.policy.to_env(action).numpy()
             return Act(sent, sent if self.stores_env else action.numpy(), {}, _arrays(hidden))
+
+    def _inputs(self, obs: Any, explore_var: float) -> list[Tensor]:
+        if explore_var != self._number[0]:
+            self._number = explore_var, torch.tensor(explore_var)
+        entries = [obs[key] for key in self.policy.spaces.obs_shape] if isinstance(obs, dict) else [obs]
+        return [*map(torch.from_numpy, entries), self._number[1]]
 
     def best(self, obs: Any) -> Act:
         """The most likely actions."""

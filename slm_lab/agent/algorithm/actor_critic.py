@@ -10,11 +10,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.actor import ActorCriticLearner
-from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, PolicyGradientSpec
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, PolicyGradientSpec, Workload
 from slm_lab.agent.algorithm.losses import PercentileScale, TargetScale, policy_gradient, standardize
 from slm_lab.agent.algorithm.returns import bootstrapped_returns, gae
+from slm_lab.agent.net.gradient_step import GradientStep, Losses
 from slm_lab.agent.net.optim import make_loss
 from slm_lab.lib.errors import SpecError
+from slm_lab.lib.noise import Noise
 from slm_lab.spec.parse import Float, Int
 from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
 
@@ -61,6 +63,10 @@ class ActorCritic(Algorithm):
         self.v_scale, self.adv_scale = TargetScale(), PercentileScale()
         self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
         self.value_loss = make_loss((plan.critic or plan.actor).loss_spec)
+        critic = self.learner.steps_for(policy=False, value=True)
+        self.step = GradientStep("a2c", self.loss, self.learner.optim)
+        self.value_step = GradientStep("a2c-value", self.critic_loss, self.learner.optim, critic)
+        self.programs = (self.step, self.value_step, self.actor)
 
     @classmethod
     def settle(cls, spec: ActorCriticSpec, num_envs: int, unit: str, batch_size: int | None) -> ActorCriticSpec:
@@ -74,6 +80,10 @@ class ActorCritic(Algorithm):
         n_step = self.spec.num_step_returns if self.spec.lam is None else None
         return Cadence(n_step or self.spec.training_frequency or 1, unit)
 
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        rows = self.cadence("step").every * num_envs
+        return Workload(self.spec.critic_training_epoch / rows, rows)
+
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
         rollout = memory.sample().to(learner.device)
@@ -81,16 +91,15 @@ class ActorCritic(Algorithm):
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
         with learner.training():
-            terms, entropy = self._loss(batch, entropy_coef)
-            loss = learner.optim.step(terms)
+            found = self.step(batch, self.rng.noise, entropy_coef=entropy_coef)
             for _ in range(spec.critic_training_epoch - 1):
-                value = learner.net.value(batch.obs)
-                only = learner.steps_for(policy=False, value=True)
-                learner.optim.step({"value": self._value_loss(value, batch)}, only)
+                self.value_step(batch, self.rng.noise)
+        (loss,) = self.step.losses()
+        self.value_step.losses()
         return {
             "loss": loss,
             "opt_steps": spec.critic_training_epoch,
-            "entropy": entropy.item(),
+            "entropy": found["entropy"].item(),
             "entropy_coef": entropy_coef,
         }
 
@@ -118,18 +127,22 @@ class ActorCritic(Algorithm):
             return self.adv_scale(adv)  # type: ignore[no-any-return]
         return adv if self.spec.normalize_advantages == "none" else standardize(adv)
 
-    def _loss(self, batch: Batch, entropy_coef: float) -> tuple[dict[str, Tensor], Tensor]:
+    def loss(self, batch: Batch, noise: Noise, entropy_coef: float) -> Losses:
         """Named loss terms of the batch, and its mean entropy."""
         outputs, value = self.learner.net(batch.obs)
         dist = self.learner.dist(outputs)
-        entropy = dist.entropy(self.rng.torch).mean()
+        entropy = dist.entropy(noise).mean()
         terms = {
             "policy": self.spec.policy_loss_coef * policy_gradient(dist.log_prob(batch.action), batch.extra["adv"]),
             "value": self._value_loss(value, batch),
         }
-        if entropy_coef:
+        if self.spec.entropy_coef_spec is not None:
             terms["entropy"] = -entropy_coef * entropy
-        return terms, entropy.detach()
+        return terms, {"entropy": entropy.detach()}
+
+    def critic_loss(self, batch: Batch, noise: Noise) -> Losses:
+        """The value loss alone."""
+        return {"value": self._value_loss(self.learner.net.value(batch.obs), batch)}, {}
 
     def _value_loss(self, value: Tensor, batch: Batch) -> Tensor:
         scale = self.v_scale() if self.spec.normalize_v_targets else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from pydantic import Field
@@ -13,6 +13,7 @@ from torch import nn
 
 from slm_lab.agent.net.base import NetSpec
 from slm_lab.agent.net.optim import Optim
+from slm_lab.agent.net.program import Compiler
 from slm_lab.agent.net.recurrent import RecurrentNetSpec
 from slm_lab.lib.rng import Consumer, Rng
 from slm_lab.spec.parse import Float, Model
@@ -71,6 +72,19 @@ class Actor(Protocol):
     def best(self, obs: Any) -> Act: ...
 
 
+class Compilable(Protocol):
+    """Something that nets do often."""
+
+    def compile(self, compiler: Compiler, nets: nn.Module) -> None: ...
+
+
+class Workload(NamedTuple):
+    """How much an algorithm computes: gradient steps for a frame, and rows of one of them."""
+
+    steps: float = 0.0
+    rows: int = 0
+
+
 class Algorithm(ABC):
     """Learns from a memory and decides. Knows spaces, nets and frames; no env, file, clock or mode."""
 
@@ -89,6 +103,7 @@ class Algorithm(ABC):
     actor: Actor
     nets: nn.ModuleDict
     optim: Optim | None = None
+    programs: tuple[Compilable, ...] = ()  # what it can do by compiled functions
 
     def __init__(self, key: Key) -> None:
         self.rng = Rng(*key, Consumer.TRAIN)
@@ -103,6 +118,11 @@ class Algorithm(ABC):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         """When to update, in the unit the memory counts."""
 
+    def compile(self, compiler: Compiler) -> None:
+        """From now on learn and act by compiled functions."""
+        for program in self.programs:
+            program.compile(compiler, self.nets)
+
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
         """Actions for N observations, exploring."""
         return self.actor.act(obs, frame, rng)
@@ -110,6 +130,10 @@ class Algorithm(ABC):
     def best(self, obs: Any) -> Act:
         """The most likely actions for N observations."""
         return self.actor.best(obs)
+
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        """For batches of a fixed size; `batch_size` is that of a replay memory."""
+        return Workload()
 
     @abstractmethod
     def update(self, memory: Lessons, frame: int) -> Metrics:

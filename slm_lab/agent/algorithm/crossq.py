@@ -7,11 +7,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, Workload
 from slm_lab.agent.algorithm.joined import joined_obs
 from slm_lab.agent.algorithm.soft import SoftSpec
-from slm_lab.agent.algorithm.soft_learning import SEPARATE, SoftLearner, settled
+from slm_lab.agent.algorithm.soft_learning import SEPARATE, SoftLearner, settled, workload
 from slm_lab.agent.net.batch_renorm import BatchRenorm1d
+from slm_lab.lib.noise import Noise
 from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
 
 NO_NORM = "agent.critic_net: without batch_renorm nothing takes the place of target nets; expect it to diverge."
@@ -32,8 +33,8 @@ class CrossQ(Algorithm):
     def __init__(self, spec: SoftSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.learner = SoftLearner(spec, plan, spaces, key, self.rng)
-        self.actor, self.optim = self.learner.actor, self.learner.optim
+        self.learner = SoftLearner(spec, plan, spaces, key, self.rng, self.values)
+        self.actor, self.optim, self.programs = self.learner.actor, self.learner.optim, self.learner.programs
         self.nets = nn.ModuleDict({"soft": self.learner})
         renorm = any(isinstance(module, BatchRenorm1d) for module in self.learner.critics.modules())
         self.notes = [*self.learner.notes, *([] if renorm else [NO_NORM])]
@@ -45,14 +46,17 @@ class CrossQ(Algorithm):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.training_frequency, unit, self.spec.training_start_step or 0)
 
-    def update(self, memory: Lessons, frame: int) -> Metrics:
-        return self.learner.update(self.values, None, memory, frame)
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        return workload(self.spec, num_envs, batch_size)
 
-    def values(self, batch: Batch, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
+        return self.learner.update(None, memory, frame)
+
+    def values(self, batch: Batch, alpha: float | Tensor, noise: Noise) -> tuple[Tensor, Tensor, Tensor]:
         """(q1, q2, target) of a batch, [B] each; the target without gradient."""
         learner, critics = self.learner, self.learner.critics
         with torch.no_grad():
-            choice = learner.policy(batch.next_obs, self.rng.torch)
+            choice = learner.policy(batch.next_obs, noise)
         action = None if choice.action is None else torch.cat([batch.action, choice.action])
         with learner.critic_mode.training():
             both = critics(joined_obs(batch.obs, batch.next_obs), action)

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from slm_lab.agent.algorithm.base import Algorithm, Key, NetPlan
+from slm_lab.agent.algorithm.base import Algorithm, Key, NetPlan, Workload
 from slm_lab.agent.algorithm.losses import taken
-from slm_lab.agent.algorithm.q_learning import QLearningSpec, learn, settled
+from slm_lab.agent.algorithm.q_learning import QLearningSpec, learn, q_step, settled, workload
 from slm_lab.agent.algorithm.value import ValueLearner
 from slm_lab.agent.net.target import Target, polyak_note
 from slm_lab.types import Cadence, Lessons, Metrics, Spaces
@@ -29,6 +29,8 @@ class DoubleDQN(Algorithm):
         self.actor, self.optim = self.learner.actor, self.learner.optim
         self.target = Target(self.learner.net, plan.actor)
         self.nets = nn.ModuleDict({"net": self.learner.net, "target": self.target})
+        self.step = q_step("ddqn", spec, self.learner, self.next_value)
+        self.programs = (self.step, self.actor)
         self.notes = [*self.learner.notes, *polyak_note(plan.actor)]
 
     @classmethod
@@ -42,5 +44,8 @@ class DoubleDQN(Algorithm):
         """What the states that followed are worth, [B]."""
         return taken(self.target.net(next_obs)[0], self.learner.net(next_obs)[0].argmax(-1))
 
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        return workload(self.spec, num_envs, batch_size)
+
     def update(self, memory: Lessons, frame: int) -> Metrics:
-        return learn(self.spec, self.learner, self.next_value, self.target, memory, frame)
+        return learn(self.spec, self.learner, self.step, self.target, memory, frame, self.rng.noise)

@@ -60,8 +60,8 @@ class TargetScale(nn.Module):
         self.mean += delta * n / total
         self.count += n
 
-    def forward(self) -> float:
-        return max(1.0, float((self.m2 / self.count.clamp_min(1)).sqrt()))
+    def forward(self) -> Tensor:
+        return (self.m2 / self.count.clamp_min(1)).sqrt().clamp_min(1).float()
 
 
 class PercentileScale(nn.Module):
@@ -78,11 +78,9 @@ class PercentileScale(nn.Module):
 
     def forward(self, adv: Tensor) -> Tensor:
         """Update from a minibatch [B] and scale it."""
-        if not torch.isfinite(adv).all():
-            return adv
-        low, high = torch.quantile(adv, torch.tensor([0.05, 0.95], dtype=adv.dtype, device=adv.device))
-        self.low.lerp_(low, 1 - self.DECAY)
-        self.high.lerp_(high, 1 - self.DECAY)
+        finite = torch.isfinite(adv).all()  # else the step will be skipped, and what was learnt of the range stays
+        for known, share in ((self.low, 0.05), (self.high, 0.95)):
+            known.copy_(torch.where(finite, known.lerp(torch.quantile(adv, share), 1 - self.DECAY), known))
         return adv / (self.high - self.low).clamp_min(1.0)
 
 

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from slm_lab.lib import distribution as D
 from slm_lab.lib.errors import lookup
+from slm_lab.lib.noise import Draw, Noise
 from slm_lab.types import MASK, ActionKind, Spaces
 
 Build = Callable[..., D.Distribution]
@@ -53,6 +54,11 @@ class Policy:
         """Whether the second output is a log deviation, which may then be a parameter of its own."""
         return isinstance(self.dist, type) and issubclass(self.dist, D.Normal)
 
+    @property
+    def foreseeable(self) -> bool:
+        """Whether it is known beforehand which random numbers a choice takes."""
+        return self.dist is not D.Beta
+
     def out_dims(self, own_log_std: bool) -> list[int]:
         """Widths of the net's heads: logits, or location and scale."""
         if self.spaces.action_kind == "continuous":
@@ -60,18 +66,18 @@ class Policy:
         return [sum(self.spaces.nvec)] if self.spaces.action_kind == "multi_discrete" else [self.spaces.action_dim]
 
     def explore(
-        self, outputs: Sequence[Tensor], explore_var: float, rng: Generator, mask: Tensor | None = None
+        self, outputs: Sequence[Tensor], explore_var: float | Tensor, noise: Noise, mask: Tensor | None = None
     ) -> Tensor:
         """Actions [N, ...] for training, by the exploration rule; random ones out of those that `mask` allows."""
         if self.rule == "default":
-            return self.dist(*outputs).sample(rng)
+            return self.dist(*outputs).sample(noise)
         rows = len(outputs[0])
         if self.rule == "random":
-            return self.from_env(random_actions(self.spaces, rows, rng, mask))
+            return self.from_env(random_actions(self.spaces, rows, noise, mask))
         if self.rule == "boltzmann":
-            return self.dist(outputs[0] / explore_var, *outputs[1:]).sample(rng)
-        greedy, random = self.dist(*outputs).mode(), self.from_env(random_actions(self.spaces, rows, rng, mask))
-        coin = torch.rand(rows, generator=rng) < explore_var  # one coin per env
+            return self.dist(outputs[0] / explore_var, *outputs[1:]).sample(noise)
+        greedy, random = self.dist(*outputs).mode(), self.from_env(random_actions(self.spaces, rows, noise, mask))
+        coin = noise.draw(Draw("uniform", (rows,))) < explore_var  # one coin per env
         return torch.where(coin.view(-1, *[1] * (greedy.dim() - 1)), random, greedy)
 
 
@@ -80,20 +86,20 @@ def mask_of(obs: Any) -> Tensor | None:
     return torch.from_numpy(obs[MASK]) if isinstance(obs, dict) and MASK in obs else None
 
 
-def random_actions(spaces: Spaces, rows: int, rng: Generator, mask: Tensor | None = None) -> Tensor:
+def random_actions(spaces: Spaces, rows: int, noise: Noise, mask: Tensor | None = None) -> Tensor:
     """Uniform actions [rows, ...] in the space a policy acts in, continuous ones in [-1, 1]; those `mask` allows."""
     if spaces.action_kind == "discrete":
         if mask is not None:
-            return _any_of(mask, rng)
-        return torch.randint(spaces.action_dim, (rows,), generator=rng)
+            return _any_of(mask, noise)
+        return noise.draw(Draw("integers", (rows,), spaces.action_dim))
     if spaces.action_kind == "multi_discrete":
         if mask is not None:
-            return torch.stack([_any_of(part, rng) for part in torch.split(mask, list(spaces.nvec), -1)], -1)
-        return torch.stack([torch.randint(n, (rows,), generator=rng) for n in spaces.nvec], -1)
-    uniform = torch.rand(rows, spaces.action_dim, generator=rng)
+            return torch.stack([_any_of(part, noise) for part in torch.split(mask, list(spaces.nvec), -1)], -1)
+        return torch.stack([noise.draw(Draw("integers", (rows,), n)) for n in spaces.nvec], -1)
+    uniform = noise.draw(Draw("uniform", (rows, spaces.action_dim)))
     return uniform.round() if spaces.action_kind == "multi_binary" else 2 * uniform - 1
 
 
-def _any_of(mask: Tensor, rng: Generator) -> Tensor:
+def _any_of(mask: Tensor, noise: Noise) -> Tensor:
     """One of the allowed actions of each row [N, n], all alike."""
-    return torch.rand(mask.shape, generator=rng).masked_fill_(~mask, -1.0).argmax(-1)
+    return noise.draw(Draw("uniform", tuple(mask.shape))).masked_fill(~mask, -1.0).argmax(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.actor import ActorCriticLearner
-from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, PolicyGradientSpec
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, PolicyGradientSpec, Workload
 from slm_lab.agent.algorithm.losses import (
     PercentileScale,
     TargetScale,
@@ -24,8 +25,10 @@ from slm_lab.agent.algorithm.losses import (
 )
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.algorithm.stretches import cut, lesson
+from slm_lab.agent.net.gradient_step import GradientStep, Losses
 from slm_lab.agent.net.optim import make_loss
 from slm_lab.lib.errors import SpecError
+from slm_lab.lib.noise import Noise
 from slm_lab.spec.parse import Float, Int
 from slm_lab.spec.schema import Schedule
 from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
@@ -66,6 +69,9 @@ class PPOSpec(PolicyGradientSpec):
     symlog: bool = Field(False, description="compress values and targets by sign(x) ln(1 + |x|) in the loss")
 
 
+PASSES = {(True, True): "ppo", (True, False): "ppo-policy", (False, True): "ppo-value"}
+
+
 class PPO(Algorithm):
     """Collect a rollout, estimate advantages, then several epochs of clipped minibatch steps."""
 
@@ -83,6 +89,9 @@ class PPO(Algorithm):
         self.v_scale, self.adv_scale = TargetScale(), PercentileScale()
         self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
         self.value_loss = make_loss((plan.critic or plan.actor).loss_spec)
+        # by whether policy and value learn: where their epochs differ, the later ones are of one alone
+        self.steps = {(policy, value): self._step(policy, value) for policy, value in PASSES}
+        self.programs = (*self.steps.values(), self.actor)
 
     @classmethod
     def settle(cls, spec: PPOSpec, num_envs: int, unit: str, batch_size: int | None) -> PPOSpec:
@@ -97,6 +106,11 @@ class PPO(Algorithm):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.time_horizon * self.spec.num_unrolls, unit)
 
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        rows, spec = self.cadence("step").every * num_envs, self.spec
+        epochs = max(spec.training_epoch, spec.critic_training_epoch or 0)
+        return Workload(epochs * math.ceil(rows / spec.minibatch_size) / rows, spec.minibatch_size)
+
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
         rollout = memory.sample().to(learner.device)
@@ -106,16 +120,16 @@ class PPO(Algorithm):
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
         critic_epochs = spec.critic_training_epoch or spec.training_epoch
+        knobs = {"clip_eps": clip_eps, "entropy_coef": entropy_coef}
         losses, entropies, batch = list[float](), list[Tensor](), None
         for epoch in range(max(spec.training_epoch, critic_epochs)):
             if batch is None or spec.recompute_adv:
                 batch = self._with_targets(rollout, flat)
-            on = (epoch < spec.training_epoch, epoch < critic_epochs)
+            step = self.steps[epoch < spec.training_epoch, epoch < critic_epochs]
             with learner.training():
-                for minibatch in self._minibatches(batch, rollout.ended):
-                    terms, entropy = self._loss(minibatch, clip_eps, entropy_coef, *on)
-                    losses.append(learner.optim.step(terms, learner.steps_for(*on)))
-                    entropies.append(entropy)
+                found = [step(rows, self.rng.noise, **knobs) for rows in self._minibatches(batch, rollout.ended)]
+            losses += step.losses()
+            entropies += [one["entropy"] for one in found]
         return {
             "loss": mean_loss(losses),
             "opt_steps": len(losses),
@@ -168,22 +182,24 @@ class PPO(Algorithm):
     def _shuffled(self, count: int) -> Tensor:
         return torch.randperm(count, generator=self.rng.torch)
 
-    def _loss(
-        self, mb: Batch, clip_eps: float, entropy_coef: float, policy: bool, value: bool
-    ) -> tuple[dict[str, Tensor], Tensor]:
+    def _step(self, policy: bool, value: bool) -> GradientStep:
+        loss, nets = partial(self.loss, policy, value), self.learner.steps_for(policy, value)
+        return GradientStep(PASSES[policy, value], loss, self.learner.optim, nets)
+
+    def loss(self, policy: bool, value: bool, mb: Batch, noise: Noise, clip_eps: float, entropy_coef: float) -> Losses:
         """Named loss terms of one minibatch, and its mean entropy."""
         terms, (outputs, v) = {}, self.learner.net(mb.obs)
         dist = self.learner.dist(outputs)
-        entropy = dist.entropy(self.rng.torch).mean()
+        entropy = dist.entropy(noise).mean()
         if policy:
             adv = self._scaled(mb.extra["adv"])
             surrogate = clipped_surrogate(dist.log_prob(mb.action), mb.extra["log_prob"], adv, clip_eps)
             terms["policy"] = self.spec.policy_loss_coef * surrogate
-            if entropy_coef:
+            if self.spec.entropy_coef_spec is not None:
                 terms["entropy"] = -entropy_coef * entropy
         if value:
             terms["value"] = self.spec.val_loss_coef * self._value_loss(v, mb, clip_eps)
-        return terms, entropy.detach()
+        return terms, {"entropy": entropy.detach()}
 
     def _scaled(self, adv: Tensor) -> Tensor:
         if self.spec.normalize_advantages == "standardize":
@@ -191,10 +207,10 @@ class PPO(Algorithm):
         return self.adv_scale(adv) if self.spec.normalize_advantages == "percentile" else adv
 
     def _value_loss(self, value: Tensor, mb: Batch, clip_eps: float) -> Tensor:
-        scale = self.v_scale() if self.spec.normalize_v_targets else 1.0
-        value, old, target = (
-            x if scale == 1.0 else x / scale for x in (value, mb.extra["value"], mb.extra["v_target"])
-        )
+        old, target = mb.extra["value"], mb.extra["v_target"]
+        if self.spec.normalize_v_targets:
+            scale = self.v_scale()
+            value, old, target = value / scale, old / scale, target / scale
         if self.spec.symlog:
             value, old, target = symlog(value), symlog(old), symlog(target)
         if self.spec.clip_vloss:

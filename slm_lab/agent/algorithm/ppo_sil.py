@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, Workload
 from slm_lab.agent.algorithm.ppo import PPO, PPOSpec
-from slm_lab.agent.algorithm.self_imitation import SelfImitationSpec, learn
+from slm_lab.agent.algorithm.self_imitation import SelfImitationSpec, imitation_step, learn, workload
 from slm_lab.types import Cadence, Lessons, Metrics, Spaces, State
 
 
@@ -30,6 +30,8 @@ class PPOSIL(Algorithm):
         self.inner = PPO(spec, plan, spaces, key)
         self.learner, self.actor, self.nets = self.inner.learner, self.inner.actor, self.inner.nets
         self.optim, self.notes, self.rng = self.inner.optim, self.inner.notes, self.inner.rng
+        self.step = imitation_step(spec, self.learner)
+        self.programs = (*self.inner.programs, self.step)
 
     @classmethod
     def settle(cls, spec: Any, num_envs: int, unit: str, batch_size: int | None) -> Any:
@@ -38,8 +40,11 @@ class PPOSIL(Algorithm):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return self.inner.cadence(unit)
 
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        return workload(self.spec, self.inner, num_envs)
+
     def update(self, memory: Lessons, frame: int) -> Metrics:
-        return learn(self.spec, self.inner, memory, frame)
+        return learn(self.spec, self.inner, self.step, memory, frame)
 
     def state_dict(self) -> State:
         return self.inner.state_dict()

@@ -10,11 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from slm_lab.agent.algorithm.base import AlgorithmSpec
+from slm_lab.agent.algorithm.base import AlgorithmSpec, Workload
 from slm_lab.agent.algorithm.losses import mean_loss, taken, td_target, weighted_mean
 from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
+from slm_lab.agent.net.gradient_step import GradientStep, Losses
 from slm_lab.agent.net.obs_net import ObsNet
 from slm_lab.agent.net.target import Target
+from slm_lab.lib.noise import Noise
 from slm_lab.spec.parse import Float, Int
 from slm_lab.types import Batch, Lessons, Metrics
 
@@ -45,6 +47,25 @@ def settled(spec: QLearningSpec, batch_size: int | None) -> QLearningSpec:
     return spec.model_copy(update={"training_start_step": batch_size})
 
 
+def workload(spec: QLearningSpec, num_envs: int, batch_size: int) -> Workload:
+    return Workload(spec.training_iter * spec.training_batch_iter / max(spec.training_frequency, num_envs), batch_size)
+
+
+def q_step(name: str, spec: QLearningSpec, learner: ValueLearner, next_value: NextValue) -> GradientStep:
+    """A step towards r + gamma V(s'), which also finds out how wrong each row was."""
+
+    def loss(batch: Batch, noise: Noise) -> Losses:
+        target = bootstrap(batch, next_value, spec.gamma)
+        with learner.training():
+            value = taken(learner.net(batch.obs)[0], batch.action)
+        weight = batch.extra.get("weight")
+        # the first is the same mean in fewer operations
+        mean = learner.loss(value, target) if weight is None else weighted_mean(learner.row_loss(value, target), weight)
+        return {"value": mean}, {"error": target - value.detach()}
+
+    return GradientStep(name, loss, learner.optim)
+
+
 @torch.no_grad()
 def bootstrap(batch: Batch, next_value: NextValue, gamma: float) -> Tensor:
     """What the values of a batch step towards, [B]."""
@@ -54,35 +75,25 @@ def bootstrap(batch: Batch, next_value: NextValue, gamma: float) -> Tensor:
 def learn(
     spec: QLearningSpec,
     learner: ValueLearner,
-    next_value: NextValue,
+    step: GradientStep,
     target: Target[ObsNet] | None,
     memory: Lessons,
     frame: int,
+    noise: Noise,
 ) -> Metrics:
-    """Draw batches, step towards r + gamma V(s'), tell the memory the errors; a target net follows."""
-    losses = list[float]()
+    """Draw batches, step, tell the memory the errors; a target net follows."""
     learner.optim.set_lr(frame)
     for _ in range(spec.training_iter):
         batch = memory.sample().to(learner.device)
         for _ in range(spec.training_batch_iter):
-            losses.append(_step(learner, batch, bootstrap(batch, next_value, spec.gamma), memory))
+            memory.feedback(batch, step(batch, noise)["error"])
             if target is not None:
                 target.stepped()
     if target is not None:
         target.passed(frame)
+    losses = step.losses()
     return {
         "loss": mean_loss(losses),
         "opt_steps": len(losses),
         "explore_var": spec.explore_var_spec(frame) if spec.explore_var_spec else math.nan,
     }
-
-
-def _step(learner: ValueLearner, batch: Batch, target: Tensor, memory: Lessons) -> float:
-    with learner.training():
-        value = taken(learner.net(batch.obs)[0], batch.action)
-    weight = batch.extra.get("weight")
-    # the first is the same mean in fewer operations
-    loss = learner.loss(value, target) if weight is None else weighted_mean(learner.row_loss(value, target), weight)
-    descended = learner.optim.step({"value": loss})
-    memory.feedback(batch, target - value.detach())
-    return descended

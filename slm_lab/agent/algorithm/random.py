@@ -33,7 +33,7 @@ class RandomActor:
         self.hidden: Mapping[str, int] = {}
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
-        action = random_actions(self.spaces, rows_in(obs), rng.torch, mask_of(obs)).numpy()
+        action = random_actions(self.spaces, rows_in(obs), rng.noise, mask_of(obs)).numpy()
         return Act(action, action, {})
 
     def best(self, obs: Any) -> Act:

@@ -13,8 +13,10 @@ from slm_lab.agent.algorithm.actor import ActorCriticLearner
 from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, PolicyGradientSpec
 from slm_lab.agent.algorithm.losses import policy_gradient, standardize
 from slm_lab.agent.algorithm.returns import episode_returns
+from slm_lab.agent.net.gradient_step import GradientStep, Losses
+from slm_lab.lib.noise import Noise
 from slm_lab.spec.parse import Int
-from slm_lab.types import Cadence, Lessons, Metrics, Spaces
+from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
 
 
 class ReinforceSpec(PolicyGradientSpec):
@@ -47,6 +49,8 @@ class Reinforce(Algorithm):
         self.actor = self.learner.actor
         self.notes, self.optim = self.learner.notes, self.learner.optim
         self.nets = nn.ModuleDict({"net": self.learner.net})
+        self.step = GradientStep("reinforce", self.loss, self.learner.optim)
+        self.programs = (self.step, self.actor)
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.training_frequency, unit)
@@ -62,10 +66,20 @@ class Reinforce(Algorithm):
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
         with learner.training():
-            dist = learner.dist(learner.net.policy(batch.obs))
-            entropy = dist.entropy(self.rng.torch).mean()
-            terms = {"policy": spec.policy_loss_coef * policy_gradient(dist.log_prob(batch.action), batch.extra["adv"])}
-            if entropy_coef:
-                terms["entropy"] = -entropy_coef * entropy
-            loss = learner.optim.step(terms)
-        return {"loss": loss, "opt_steps": 1, "entropy": entropy.item(), "entropy_coef": entropy_coef}
+            found = self.step(batch, self.rng.noise, entropy_coef=entropy_coef)
+        return {
+            "loss": self.step.losses()[0],
+            "opt_steps": 1,
+            "entropy": found["entropy"].item(),
+            "entropy_coef": entropy_coef,
+        }
+
+    def loss(self, batch: Batch, noise: Noise, entropy_coef: float) -> Losses:
+        """Named loss terms of the batch, and its mean entropy."""
+        dist = self.learner.dist(self.learner.net.policy(batch.obs))
+        entropy = dist.entropy(noise).mean()
+        surrogate = policy_gradient(dist.log_prob(batch.action), batch.extra["adv"])
+        terms = {"policy": self.spec.policy_loss_coef * surrogate}
+        if self.spec.entropy_coef_spec is not None:
+            terms["entropy"] = -entropy_coef * entropy
+        return terms, {"entropy": entropy.detach()}

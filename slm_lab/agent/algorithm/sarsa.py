@@ -10,12 +10,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, AlgorithmSpec, Key, NetPlan
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, AlgorithmSpec, Key, NetPlan, Workload
 from slm_lab.agent.algorithm.joined import joined
 from slm_lab.agent.algorithm.losses import taken, td_target
 from slm_lab.agent.algorithm.stretches import whole
 from slm_lab.agent.algorithm.value import ValueLearner, check_explore_var
+from slm_lab.agent.net.gradient_step import GradientStep, Losses
 from slm_lab.agent.net.obs_net import mask_in
+from slm_lab.lib.noise import Noise
 from slm_lab.spec.parse import Float, Int
 from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces, State
 
@@ -41,6 +43,8 @@ class SARSA(Algorithm):
         self.learner = ValueLearner(spec, plan.actor, spaces, key)
         self.actor, self.optim, self.notes = self.learner.actor, self.learner.optim, self.learner.notes
         self.nets = nn.ModuleDict({"net": self.learner.net})
+        self.step = GradientStep("sarsa", self.loss, self.learner.optim)
+        self.programs = (self.step, self.actor)
         self.length = plan.stretch.length if plan.stretch else None  # of the sequences that a recurrent net learns from
         self.held: Batch | None = None  # the last row of the rollout before, [1, N]
 
@@ -51,6 +55,10 @@ class SARSA(Algorithm):
 
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.training_frequency, unit)
+
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        rows = self.spec.training_frequency * num_envs
+        return Workload(1 / rows, rows)
 
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
@@ -65,10 +73,14 @@ class SARSA(Algorithm):
         before = rollout.rows(0, len(rollout) - 1)
         rows = before.flat().with_extra(target=self.targets(rollout, frame).flatten())
         batch = whole(rows, before.ended, self.length)
-        with learner.training():
-            value = taken(learner.net(batch.obs)[0], batch.action)
-        loss = learner.optim.step({"value": learner.loss(value, batch.extra["target"])})
-        return {"loss": loss, "opt_steps": 1, **metrics}
+        self.step(batch, self.rng.noise)
+        return {"loss": self.step.losses()[0], "opt_steps": 1, **metrics}
+
+    def loss(self, batch: Batch, noise: Noise) -> Losses:
+        """How far the values of the actions that were taken are from their targets."""
+        with self.learner.training():
+            value = taken(self.learner.net(batch.obs)[0], batch.action)
+        return {"value": self.learner.loss(value, batch.extra["target"])}, {}
 
     @torch.no_grad()
     def targets(self, rollout: Batch, frame: int) -> Tensor:
@@ -86,7 +98,7 @@ class SARSA(Algorithm):
             explore_var = self.spec.explore_var_spec(frame) if self.spec.explore_var_spec else 1.0
             mask = mask_in(flat.next_obs)
             allowed = None if mask is None else mask.cpu()
-            would = self.learner.policy.explore([q.cpu()], explore_var, self.rng.torch, allowed).to(q.device)
+            would = self.learner.policy.explore([q.cpu()], explore_var, self.rng.noise, allowed).to(q.device)
             follow = torch.where(cut, would, follow)
         target = td_target(flat.reward, flat.terminated, taken(q, follow), self.spec.gamma)
         return target.view_as(before.reward)

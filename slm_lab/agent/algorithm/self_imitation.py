@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Generator
+from torch import Tensor
 
 from slm_lab.agent.algorithm.actor import ActorCriticLearner
-from slm_lab.agent.algorithm.base import PolicyGradientSpec
+from slm_lab.agent.algorithm.base import PolicyGradientSpec, Workload
 from slm_lab.agent.algorithm.losses import (
     imitation_advantage,
     imitation_policy_loss,
@@ -20,9 +20,11 @@ from slm_lab.agent.algorithm.losses import (
     imitation_weight,
 )
 from slm_lab.agent.algorithm.returns import bootstrapped_returns
+from slm_lab.agent.net.gradient_step import GradientStep, Losses
+from slm_lab.lib.noise import Noise
 from slm_lab.lib.rng import Rng
 from slm_lab.spec.parse import Float, Int
-from slm_lab.types import Batch, Lessons, Metrics, map_obs
+from slm_lab.types import Batch, Cadence, Lessons, Metrics, map_obs
 
 
 class SelfImitationSpec(PolicyGradientSpec):
@@ -47,6 +49,8 @@ class Imitator(Protocol):
     learner: ActorCriticLearner
     rng: Rng
 
+    def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence: ...
+    def workload(self, num_envs: int, batch_size: int) -> Workload: ...
     def update(self, memory: Lessons, frame: int) -> Metrics: ...
 
 
@@ -74,14 +78,43 @@ class Step(NamedTuple):
     better: float  # share of rows whose return is above their value
 
 
-def learn(spec: SelfImitationSpec, inner: Imitator, memory: Lessons, frame: int) -> Metrics:
+def workload(spec: SelfImitationSpec, inner: Imitator, num_envs: int) -> Workload:
+    own = inner.workload(num_envs, 0)
+    rows = inner.cadence("step").every * num_envs
+    return Workload(own.steps + spec.training_iter * spec.training_batch_iter / rows, own.rows)
+
+
+def imitation_step(spec: SelfImitationSpec, learner: ActorCriticLearner) -> GradientStep:
+    """A step towards rows that turned out better than expected."""
+
+    def loss(batch: Batch, noise: Noise, entropy_coef: float) -> Losses:
+        outputs, value = learner.net(batch.obs)
+        dist, ret = learner.dist(outputs), batch.reward
+        adv = imitation_advantage(ret, value, spec.sil_adv_clip)
+        weight = imitation_weight(adv, batch.extra.get("weight"), spec.sil_min_better)
+        terms = {
+            "sil_policy": spec.sil_policy_loss_coef * imitation_policy_loss(dist.log_prob(batch.action), adv, weight),
+            "sil_value": spec.sil_val_loss_coef * imitation_value_loss(value, adv, weight),
+        }
+        if spec.sil_entropy_coef is not None or spec.entropy_coef_spec is not None:
+            terms["sil_entropy"] = -spec.sil_policy_loss_coef * entropy_coef * (weight * dist.entropy(noise)).sum()
+        return terms, {
+            "error": (ret - value.detach()).clamp_min(0),
+            "adv": adv.mean(),
+            "better": (adv > 0).float().mean(),
+        }
+
+    return GradientStep("imitate", loss, learner.optim)
+
+
+def learn(spec: SelfImitationSpec, inner: Imitator, step: GradientStep, memory: Lessons, frame: int) -> Metrics:
     """The inner algorithm's update, then imitation of all episodes that are over by now."""
     assert isinstance(memory, TwoMemories)
     metrics = inner.update(memory, frame)
     episodes = memory.finished()
     if episodes is not None:
         memory.replay.extend(with_returns(episodes, inner.learner, spec.gamma))
-    steps = imitate(spec, inner.learner, memory.replay, frame, inner.rng.torch)
+    steps = imitate(spec, inner.learner, step, memory.replay, frame, inner.rng.noise)
     loss, adv, better = np.mean(steps, axis=0) if steps else (math.nan,) * 3
     imitation = {"sil_loss": float(loss), "sil_adv": float(adv), "sil_better": float(better)}
     return {**metrics, **imitation, "opt_steps": metrics["opt_steps"] + len(steps)}
@@ -103,37 +136,20 @@ def with_returns(episodes: Batch, learner: ActorCriticLearner, gamma: float) -> 
     return replace(flat, reward=torch.from_numpy(ret[:, 0]))
 
 
-def imitate(spec: SelfImitationSpec, learner: ActorCriticLearner, past: Past, frame: int, rng: Generator) -> list[Step]:
+def imitate(
+    spec: SelfImitationSpec, learner: ActorCriticLearner, step: GradientStep, past: Past, frame: int, noise: Noise
+) -> list[Step]:
     """The imitation steps of one update; none before the first episode is over."""
-    steps, entropy_coef = list[Step](), spec.sil_entropy_coef
+    steps, entropy_coef = list[dict[str, Tensor]](), spec.sil_entropy_coef
     if entropy_coef is None:
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
     with learner.training():
         for _ in range(spec.training_iter if len(past) else 0):
             batch = past.sample().to(learner.device)
             for _ in range(spec.training_batch_iter):
-                steps.append(_step(spec, learner, batch, past, entropy_coef, rng))
-    return steps
-
-
-def _step(
-    spec: SelfImitationSpec,
-    learner: ActorCriticLearner,
-    batch: Batch,
-    past: Past,
-    entropy_coef: float,
-    rng: Generator,
-) -> Step:
-    outputs, value = learner.net(batch.obs)
-    dist, ret = learner.dist(outputs), batch.reward
-    adv = imitation_advantage(ret, value, spec.sil_adv_clip)
-    weight = imitation_weight(adv, batch.extra.get("weight"), spec.sil_min_better)
-    terms = {
-        "sil_policy": spec.sil_policy_loss_coef * imitation_policy_loss(dist.log_prob(batch.action), adv, weight),
-        "sil_value": spec.sil_val_loss_coef * imitation_value_loss(value, adv, weight),
-    }
-    if entropy_coef:
-        terms["sil_entropy"] = -spec.sil_policy_loss_coef * entropy_coef * (weight * dist.entropy(rng)).sum()
-    loss = learner.optim.step(terms)
-    past.feedback(batch, (ret - value.detach()).clamp_min(0))
-    return Step(loss, adv.mean().item(), (adv > 0).float().mean().item())
+                steps.append(step(batch, noise, entropy_coef=entropy_coef))
+                past.feedback(batch, steps[-1]["error"])
+    return [
+        Step(loss, found["adv"].item(), found["better"].item())
+        for loss, found in zip(step.losses(), steps, strict=True)
+    ]

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from slm_lab.agent.algorithm.base import AlgorithmSpec, NetPlan
@@ -22,6 +22,7 @@ from slm_lab.agent.net.base import Head, NetSpec
 from slm_lab.agent.net.optim import Group
 from slm_lab.lib.distribution import Categorical, NormalTanh
 from slm_lab.lib.errors import SpecError
+from slm_lab.lib.noise import Noise
 from slm_lab.spec.parse import Float, Int, Model
 from slm_lab.spec.schema import OptimSpec
 from slm_lab.types import Spaces
@@ -109,13 +110,13 @@ class SoftPolicy(nn.Module):
         default = "Categorical" if self.discrete else "NormalTanh"
         return default if name in (None, "default") else same.get(name, name)
 
-    def forward(self, obs: Any, rng: Generator) -> Choice:
+    def forward(self, obs: Any, noise: Noise) -> Choice:
         outputs = self.net(obs)
         if self.discrete:
             log_probs = Categorical(outputs[0]).log_probs
             return Choice(None, log_probs.exp(), log_probs)
         dist = NormalTanh(*outputs)
-        raw = dist.sample(rng)
+        raw = dist.sample(noise)
         return Choice(raw.tanh(), None, dist.log_prob(raw))
 
 
@@ -184,24 +185,29 @@ class Temperature(nn.Module):
     def learnt(self) -> bool:
         return self.spec.fixed_alpha is None
 
-    def alpha(self, frame: int) -> float:
-        if self.spec.fixed_alpha is None:
-            return math.exp(self.log_alpha.item())
+    def given(self, frame: int) -> float:
+        """The temperature of this frame where it is not learnt."""
         frames = self.spec.alpha_anneal_frames
-        return self.spec.fixed_alpha * (max(0.0, 1 - frame / frames) if frames else 1.0)
+        return (self.spec.fixed_alpha or 0.0) * (max(0.0, 1 - frame / frames) if frames else 1.0)
 
-    def target(self, frame: int, mask: Tensor | None = None) -> float:
-        """The entropy that alpha is moved to bring about; `auto` counts only actions that `mask` [B, n] allows."""
+    def alpha(self, given: float) -> float | Tensor:
+        """The temperature, without gradient; what is `given` where it is not learnt."""
+        return self.log_alpha.detach().exp() if self.learnt else given
+
+    def target(self, share: float, mask: Tensor | None = None) -> float | Tensor:
+        """The entropy that alpha is moved to bring about.
+
+        Discrete and `auto`: a share of the most there can be, by the actions that `mask` [B, n] allows.
+        """
         if self.spec.target_entropy != "auto":
             return float(self.spec.target_entropy)
         if self.spaces.action_kind == "continuous":
             return -float(self.spaces.action_dim)
-        most = math.log(self.spaces.action_dim) if mask is None else mask.sum(-1).log().mean().item()
-        return self.spec.entropy_anneal(frame) * most
+        return share * (math.log(self.spaces.action_dim) if mask is None else mask.sum(-1).log().mean())
 
-    def loss(self, entropy: Tensor, frame: int, mask: Tensor | None = None) -> Tensor:
+    def loss(self, entropy: Tensor, share: float, mask: Tensor | None = None) -> Tensor:
         """alpha (H - target): more entropy than wanted lowers alpha, less raises it."""
-        return self.log_alpha.exp() * (entropy.detach().mean() - self.target(frame, mask))
+        return self.log_alpha.exp() * (entropy.detach().mean() - self.target(share, mask))
 
     def penalty(self, entropy: Tensor) -> Tensor:
         """Half the square of how far the entropy is from its running mean."""

@@ -7,10 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from slm_lab.agent.algorithm.base import Algorithm, Key, NetPlan
+from slm_lab.agent.algorithm.base import Algorithm, Key, NetPlan, Workload
 from slm_lab.agent.algorithm.soft import SoftSpec
-from slm_lab.agent.algorithm.soft_learning import SEPARATE, SoftLearner, settled
+from slm_lab.agent.algorithm.soft_learning import SEPARATE, SoftLearner, settled, workload
 from slm_lab.agent.net.target import Target, polyak_note
+from slm_lab.lib.noise import Noise
 from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
 
 
@@ -28,8 +29,8 @@ class SoftActorCritic(Algorithm):
     def __init__(self, spec: SoftSpec, plan: NetPlan, spaces: Spaces, key: Key) -> None:
         super().__init__(key)
         self.spec = spec
-        self.learner = SoftLearner(spec, plan, spaces, key, self.rng)
-        self.actor, self.optim = self.learner.actor, self.learner.optim
+        self.learner = SoftLearner(spec, plan, spaces, key, self.rng, self.values)
+        self.actor, self.optim, self.programs = self.learner.actor, self.learner.optim, self.learner.programs
         self.target = Target(self.learner.critics, plan.critic or plan.actor)
         self.nets = nn.ModuleDict({"soft": self.learner, "target": self.target})
         self.notes = [*self.learner.notes, *polyak_note(plan.critic or plan.actor)]
@@ -41,14 +42,17 @@ class SoftActorCritic(Algorithm):
     def cadence(self, unit: Literal["step", "frame", "episode"]) -> Cadence:
         return Cadence(self.spec.training_frequency, unit, self.spec.training_start_step or 0)
 
-    def update(self, memory: Lessons, frame: int) -> Metrics:
-        return self.learner.update(self.values, self.target, memory, frame)
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        return workload(self.spec, num_envs, batch_size)
 
-    def values(self, batch: Batch, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    def update(self, memory: Lessons, frame: int) -> Metrics:
+        return self.learner.update(self.target, memory, frame)
+
+    def values(self, batch: Batch, alpha: float | Tensor, noise: Noise) -> tuple[Tensor, Tensor, Tensor]:
         """(q1, q2, target) of a batch, [B] each; the target without gradient."""
         learner, critics = self.learner, self.learner.critics
         with torch.no_grad():
-            choice = learner.policy(batch.next_obs, self.rng.torch)
+            choice = learner.policy(batch.next_obs, noise)
             next_q = critics.agreed(*self.target.net(batch.next_obs, choice.action))
             target = learner.target(batch, choice, next_q, alpha)
         with learner.critic_mode.training():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.acting import NetActor
-from slm_lab.agent.algorithm.base import Key, NetPlan, resolve_device
+from slm_lab.agent.algorithm.base import Key, NetPlan, Workload, resolve_device
 from slm_lab.agent.algorithm.losses import mean_loss, symlog, td_target, weighted_mean
 from slm_lab.agent.algorithm.soft import (
     Choice,
@@ -26,15 +26,18 @@ from slm_lab.agent.algorithm.soft import (
     soft_notes,
 )
 from slm_lab.agent.algorithm.value import check_explore_var
+from slm_lab.agent.net.gradient_step import GradientStep, Losses
 from slm_lab.agent.net.modes import Modes
 from slm_lab.agent.net.obs_net import mask_in
 from slm_lab.agent.net.optim import Optim, make_loss
 from slm_lab.agent.net.target import Target
 from slm_lab.lib.errors import SpecError
+from slm_lab.lib.noise import Noise
 from slm_lab.lib.rng import Consumer, Rng, seed_of
 from slm_lab.types import Batch, Lessons, Metrics, Spaces
 
-Values = Callable[[Batch, float], tuple[Tensor, Tensor, Tensor]]  # batch, alpha -> q1, q2 and their target, [B] each
+Values = Callable[[Batch, float | Tensor, Noise], tuple[Tensor, Tensor, Tensor]]
+"""Batch, alpha, noise -> q1, q2 and their target, [B] each."""
 SEPARATE = dict.fromkeys(("shared", "use_same_optim"), "policy and critics are always apart")
 """Net keys that mean nothing to algorithms whose nets are apart."""
 
@@ -49,13 +52,18 @@ def settled(spec: SoftSpec, num_envs: int, batch_size: int | None) -> SoftSpec:
     return spec.model_copy(update={"training_iter": spec.training_iter or num_envs, "training_start_step": start})
 
 
+def workload(spec: SoftSpec, num_envs: int, batch_size: int) -> Workload:
+    each = (spec.training_iter or num_envs) * (1 + 1 / spec.policy_delay)
+    return Workload(each / max(spec.training_frequency, num_envs), batch_size)
+
+
 class SoftLearner(nn.Module):
     """Policy, twin critics and temperature with their optimiser.
 
     Each iteration the critics step towards r + gamma V(s'); now and then policy and temperature step too.
     """
 
-    def __init__(self, spec: SoftSpec, plan: NetPlan, spaces: Spaces, key: Key, rng: Rng) -> None:
+    def __init__(self, spec: SoftSpec, plan: NetPlan, spaces: Spaces, key: Key, rng: Rng, values: Values) -> None:
         super().__init__()
         critic = plan.critic or plan.actor
         self.spec, self.rng, self.device = spec, rng, resolve_device(plan.actor.gpu)
@@ -81,57 +89,61 @@ class SoftLearner(nn.Module):
             stores_env=True,
         )
         self.notes = soft_notes(spec, spaces)
+        stepped = ("actor", "alpha") if self.temperature.learnt else ("actor",)
+        self.critic_step = GradientStep("critics", partial(self.critic_loss, values), self.optim, ("q1", "q2"))
+        self.policy_step = GradientStep("policy", self.policy_loss, self.optim, stepped)
+        self.programs = (self.critic_step, self.policy_step, self.actor)
 
-    def update(self, values: Values, target: Target[TwinCritic] | None, memory: Lessons, frame: int) -> Metrics:
+    def update(self, target: Target[TwinCritic] | None, memory: Lessons, frame: int) -> Metrics:
         """Iterations on batches of a memory; a target net follows."""
-        losses = list[float]()
+        alpha, share = self.temperature.given(frame), self.spec.entropy_anneal(frame)
         self.optim.set_lr(frame)
         for _ in range(self.spec.training_iter or 1):
             batch = memory.sample().to(self.device)
-            losses.append(self._critic_step(values, batch, memory, frame))
+            memory.feedback(batch, self.critic_step(batch, self.rng.noise, alpha=alpha)["error"])
             if target is not None:
                 target.stepped()
             self.iterations += 1
             if self.iterations.item() % self.spec.policy_delay == 0:
-                self._policy_step(batch, frame)
+                found = self.policy_step(batch, self.rng.noise, alpha=alpha, share=share)
+                self.entropy.copy_(found["entropy"])
         if target is not None:
             target.passed(frame)
+        losses = self.critic_step.losses()
+        self.policy_step.losses()
         return {
             "loss": mean_loss(losses),
             "opt_steps": len(losses),
-            "alpha": self.temperature.alpha(frame),
+            "alpha": float(self.temperature.alpha(alpha)),
             "entropy": self.entropy.item(),
         }
 
-    def target(self, batch: Batch, choice: Choice, next_q: Tensor, alpha: float) -> Tensor:
+    def target(self, batch: Batch, choice: Choice, next_q: Tensor, alpha: float | Tensor) -> Tensor:
         """r + gamma (E[Q] + alpha H) of what follows, [B]."""
         value = choice.expect(next_q) + alpha * choice.entropy
         return td_target(batch.reward, batch.terminated, value, self.spec.gamma)
 
-    def _critic_step(self, values: Values, batch: Batch, memory: Lessons, frame: int) -> float:
-        q1, q2, target = values(batch, self.temperature.alpha(frame))
-        weight = batch.extra.get("weight")
-        losses = {"q1": self.critic_loss(q1, target, weight), "q2": self.critic_loss(q2, target, weight)}
-        loss = self.optim.step(losses, ("q1", "q2"))
-        memory.feedback(batch, torch.min(q1, q2).detach() - target)
-        return loss
+    def critic_loss(self, values: Values, batch: Batch, noise: Noise, alpha: float) -> Losses:
+        """How far both critics are from their target; how far the lower one of each row is."""
+        q1, q2, target = values(batch, self.temperature.alpha(alpha), noise)
+        terms = {name: self.distance(q, target, batch.extra.get("weight")) for name, q in (("q1", q1), ("q2", q2))}
+        return terms, {"error": torch.min(q1, q2).detach() - target}
 
-    def critic_loss(self, value: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    def distance(self, value: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
         if self.spec.symlog:
             value, target = symlog(value), symlog(target)
         return weighted_mean(self.value_loss(value, target), weight)
 
-    def _policy_step(self, batch: Batch, frame: int) -> None:
-        alpha = self.temperature.alpha(frame)
+    def policy_loss(self, batch: Batch, noise: Noise, alpha: float, share: float) -> Losses:
+        """What the policy's choices lack in value and entropy; how far the temperature is off. And the entropy."""
         with self.policy_mode.training():
-            choice = self.policy(batch.obs, self.rng.torch)
+            choice = self.policy(batch.obs, noise)
         with torch.set_grad_enabled(not self.policy.discrete):  # values of all actions do not depend on the choice
             q = self.critics.agreed(*self.critics(batch.obs, choice.action))
         entropy = choice.entropy
-        terms = {"policy": -(choice.expect(q) + alpha * entropy).mean()}
+        terms = {"policy": -(choice.expect(q) + self.temperature.alpha(alpha) * entropy).mean()}
         if self.spec.entropy_penalty_coef and self.policy.discrete:
             terms["entropy"] = self.spec.entropy_penalty_coef * self.temperature.penalty(entropy)
-        self.optim.step(terms, ("actor",))
-        self.entropy.copy_(entropy.detach().mean())
         if self.temperature.learnt:
-            self.optim.step({"alpha": self.temperature.loss(entropy, frame, mask_in(batch.obs))}, ("alpha",))
+            terms["alpha"] = self.temperature.loss(entropy, share, mask_in(batch.obs))
+        return terms, {"entropy": entropy.detach().mean()}

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan
-from slm_lab.agent.algorithm.q_learning import QLearningSpec, learn, settled
+from slm_lab.agent.algorithm.base import TARGET_KEYS, Algorithm, Key, NetPlan, Workload
+from slm_lab.agent.algorithm.q_learning import QLearningSpec, learn, q_step, settled, workload
 from slm_lab.agent.algorithm.value import ValueLearner
 from slm_lab.types import Cadence, Lessons, Metrics, Spaces
 
@@ -27,6 +27,8 @@ class VanillaDQN(Algorithm):
         self.learner = ValueLearner(spec, plan.actor, spaces, key)
         self.actor, self.optim = self.learner.actor, self.learner.optim
         self.nets = nn.ModuleDict({"net": self.learner.net})
+        self.step = q_step("vanilla-dqn", spec, self.learner, self.next_value)
+        self.programs = (self.step, self.actor)
         self.notes = self.learner.notes
 
     @classmethod
@@ -41,5 +43,8 @@ class VanillaDQN(Algorithm):
         q: Tensor = self.learner.net(next_obs)[0]
         return q.amax(-1)
 
+    def workload(self, num_envs: int, batch_size: int) -> Workload:
+        return workload(self.spec, num_envs, batch_size)
+
     def update(self, memory: Lessons, frame: int) -> Metrics:
-        return learn(self.spec, self.learner, self.next_value, None, memory, frame)
+        return learn(self.spec, self.learner, self.step, None, memory, frame, self.rng.noise)

@@ -60,17 +60,18 @@ class BatchRenorm1d(nn.Module):
 
     def _affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         """(weight, bias), [C] each, with r and d in them; they lead from the batch's statistics to the running ones."""
-        if self.steps.item() < self.warmup_steps:
-            return self.weight, self.bias
         with torch.no_grad():
+            warm = self.steps >= self.warmup_steps
             variance = self.running_var + self.eps
             r = ((var + self.eps) / variance).sqrt().clamp(1 / self.r_max, self.r_max)
             d = ((mean - self.running_mean) / variance.sqrt()).clamp(-self.d_max, self.d_max)
+            r, d = torch.where(warm, r, 1.0), torch.where(warm, d, 0.0)
         return self.weight * r, torch.addcmul(self.bias, self.weight, d)
 
     @torch.no_grad()
     def _count(self, mean: Tensor, var: Tensor) -> None:
         """Take a batch's statistics into the running ones."""
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(var, self.momentum)
+        for running, seen in ((self.running_mean, mean), (self.running_var, var)):
+            # the step of a batch that is not finite will be skipped: what was learnt of the others stays
+            running.copy_(torch.where(seen.isfinite(), running.lerp(seen, self.momentum), running))
         self.steps += 1

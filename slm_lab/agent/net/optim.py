@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.net.flat import flatten
 from slm_lab.agent.net.shared import SharedStep, SharedWeights
 from slm_lab.lib.errors import RunError, SpecError, hint, lookup
 from slm_lab.spec.schema import LossSpec, LrSpec, OptimSpec
@@ -114,6 +115,17 @@ class Optim:
                     self.steps[name]()
         self.streak = 0
         return value
+
+    def reckon(self, names: Collection[str], loss: float, norms: Sequence[float]) -> float:
+        """Note what a compiled step of these nets came to; the loss, NaN where it was skipped."""
+        if not math.isfinite(loss):
+            return self._skip("loss")
+        self.norms.update(zip(names, norms, strict=True))
+        for name, norm in zip(names, norms, strict=True):
+            if not math.isfinite(norm):
+                return self._skip(f"gradient of {name}")
+        self.streak = 0
+        return loss
 
     def _clip(self, group: Group) -> float:
         """Scale the gradient down to the group's norm; returns the norm it had."""
@@ -289,19 +301,6 @@ def _hold_within(bounds: tuple[float, float], optimizer: torch.optim.Optimizer, 
 def _default_decay(cls: type[torch.optim.Optimizer]) -> float:
     parameter = inspect.signature(cls).parameters.get("weight_decay")
     return float(parameter.default) if parameter is not None else 0.0
-
-
-def flatten(params: list[nn.Parameter]) -> nn.Parameter:
-    """One vector that holds all the parameters; they and their gradients become views of it."""
-    flat = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in params]))
-    flat.grad = torch.zeros_like(flat)
-    start = 0
-    for param in params:
-        stop = start + param.numel()
-        param.data = flat.data[start:stop].view_as(param)
-        param.grad = flat.grad[start:stop].view_as(param)
-        start = stop
-    return flat
 
 
 def make_loss(spec: LossSpec, reduction: str = "mean") -> nn.Module:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from slm_lab.agent.net.flat import views_in
+
 ALIGN = 64  # bytes: tensors start where a cache line does
 PARAM = ""  # the name of a parameter itself, beside the names of what the optimiser remembers of it
 BEFORE_FIRST_STEP = {"step": 0.0, "mu_product": 1.0}  # what a step on a zero gradient changes all the same
@@ -165,11 +167,8 @@ class SharedStep:
 def _move_in(optimizer: Optimizer, homes: list[dict[str, Tensor]], leaves: list[nn.Parameter]) -> None:
     """Let parameters, the leaves that are views of them, and the optimiser's state live in shared memory."""
     for param, home in zip(_params(optimizer), homes, strict=True):
-        memory = param.untyped_storage().data_ptr()
-        for leaf in leaves:
-            if leaf.untyped_storage().data_ptr() == memory:
-                start = leaf.storage_offset() - param.storage_offset()
-                leaf.data = home[PARAM].view(-1)[start : start + leaf.numel()].view(leaf.shape)
+        for view in views_in(param, leaves):
+            view.leaf.data = home[PARAM].view(-1)[view.start : view.stop].view(view.leaf.shape)
         param.data = home[PARAM]
         optimizer.state[param] = _remembered(home)
 

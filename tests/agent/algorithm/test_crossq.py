@@ -58,7 +58,7 @@ def test_the_target_comes_from_the_critics_themselves() -> None:
     set_table(learner.critics.q2, [[7, 3, 0], [8, 4, 0]])
     ends = torch.tensor([False, True, False]), torch.tensor([False, False, True])
     rows = Batch(one_hot([0] * 3), torch.tensor([1, 1, 0]), torch.ones(3), one_hot([1] * 3), *ends)
-    q1, q2, target = crossq(agent).values(rows, 0.2)
+    q1, q2, target = crossq(agent).values(rows, 0.2, agent.algorithm.rng.noise)
     # means of the twins 2 and 3: .25 * 2 + .75 * 3 = 2.75; entropy .562335; 1 + .5 (2.75 + .2 * .562335)
     assert target.tolist() == pytest.approx([2.4312335, 1, 2.4312335])
     assert (q1.tolist(), q2.tolist()) == ([6, 6, 5], [8, 8, 7])
@@ -73,7 +73,7 @@ def test_states_and_what_follows_pass_the_critics_as_one_batch(space: Spaces) ->
     stream = algorithm.rng.torch.get_state()
     assert not learner.policy.training
     with torch.no_grad():
-        choice = learner.policy(rows.next_obs, algorithm.rng.torch)  # in evaluation mode
+        choice = learner.policy(rows.next_obs, algorithm.rng.noise)  # in evaluation mode
         algorithm.rng.torch.set_state(stream)
         twin = copy.deepcopy(learner.critics).train()
         action = None if choice.action is None else torch.cat([rows.action, choice.action])
@@ -82,7 +82,7 @@ def test_states_and_what_follows_pass_the_critics_as_one_batch(space: Spaces) ->
     value = choice.expect(next_q) + 0.2 * choice.entropy
     expected = torch.where(rows.terminated, rows.reward, rows.reward + 0.5 * value)
     before = statistics(learner.policy)
-    q1, q2, target = algorithm.values(rows, 0.2)
+    q1, q2, target = algorithm.values(rows, 0.2, algorithm.rng.noise)
     torch.testing.assert_close(target, expected)
     torch.testing.assert_close(q1.detach(), learner.critics.of(q[0][:8], rows.action))
     torch.testing.assert_close(q2.detach(), learner.critics.of(q[1][:8], rows.action))
@@ -127,10 +127,10 @@ def test_a_policy_step_moves_the_actors_statistics_and_leaves_the_critics_alone(
     agent = make("CrossQ", space, **{"agent.critic_net": CRITIC})
     learner, before = learner_of(agent), weights(agent)
     critics = statistics(learner.critics)
-    learner._policy_step(batch(space), 0)
+    learner.policy_step(batch(space), agent.algorithm.rng.noise, alpha=0.0, share=0.6)
     assert same(statistics(learner.critics), critics)
     assert [norm.steps.item() for norm in norms(learner.policy)] == [1, 1]
-    assert changed(agent, before) == {"policy", "temperature", "entropy"}
+    assert changed(agent, before) == {"policy", "temperature"}
 
 
 @pytest.mark.parametrize("space", KINDS)

@@ -9,6 +9,7 @@ from made_up import spaces
 from slm_lab.agent.algorithm.policy import PDTYPES, Policy, random_actions
 from slm_lab.lib import distribution as D
 from slm_lab.lib.errors import SpecError
+from slm_lab.lib.noise import Noise
 from slm_lab.types import Spaces
 
 KINDS: dict[str, Spaces] = {
@@ -19,12 +20,14 @@ KINDS: dict[str, Spaces] = {
 }
 
 
-def rng(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def rng(seed: int = 0) -> Noise:
+    return Noise(torch.Generator().manual_seed(seed))
 
 
 def outputs(policy: Policy, rows: int) -> list[torch.Tensor]:
-    return [torch.randn(rows, dim, generator=rng(i)) for i, dim in enumerate(policy.out_dims(own_log_std=False))]
+    return [
+        torch.randn(rows, dim, generator=rng(i).generator) for i, dim in enumerate(policy.out_dims(own_log_std=False))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_continuous_choice_is_a_sample_and_its_density_that_of_the_squashed_ga
     agent = make("SoftActorCritic", spaces("continuous", 2), **PLAIN)
     policy = learner_of(agent).policy
     set_table(policy.net, [[0.3, 0, 0], [-0.5, 0, 0]], [[-1.0, 0, 0], [0.2, 0, 0]])
-    choice = policy(one_hot([0] * 500), agent.algorithm.rng.torch)
+    choice = policy(one_hot([0] * 500), agent.algorithm.rng.noise)
     assert choice.probs is None
     assert choice.action.abs().max() < 1
     squashed = TransformedDistribution(
@@ -128,15 +128,25 @@ def test_the_target_entropy_of_continuous_actions_is_minus_their_number() -> Non
 def test_the_target_entropy_of_discrete_actions_is_a_share_of_the_most_there_can_be(
     anneal: dict[str, Any], ratios: dict[int, float]
 ) -> None:
-    one = temperature("discrete", 6, entropy_anneal=EntropyAnneal(**anneal))
-    assert {frame: one.target(frame) for frame in ratios} == {
+    share, one = EntropyAnneal(**anneal), temperature("discrete", 6)
+    assert {frame: one.target(share(frame)) for frame in ratios} == {
         frame: pytest.approx(ratio * math.log(6)) for frame, ratio in ratios.items()
     }
 
 
+@pytest.mark.parametrize(("frame", "moved"), [(0, 0.01), (100, -0.01)])
+def test_alpha_is_moved_towards_the_share_of_the_frame(frame: int, moved: float) -> None:
+    anneal = {"start_ratio": 0.9, "end_ratio": 0.5, "frames": 100}
+    agent = make("SoftActorCritic", **PLAIN, **{"agent.algorithm.entropy_anneal": anneal})
+    set_table(learner_of(agent).policy.net, [[0.0] * 3, [math.log(3)] * 3])
+    # odds of 1 to 3: an entropy of .5623, which is .81 ln 2; Adam's first step is as long as its learning rate
+    alpha = agent.algorithm.update(Given(batch()), frame)["alpha"]
+    assert math.log(alpha) == pytest.approx(moved, rel=1e-3)
+
+
 def test_a_given_target_entropy_is_not_annealed() -> None:
-    anneal = EntropyAnneal(start_ratio=0.5, end_ratio=0.1, frames=100)
-    assert temperature(target_entropy=0.3, entropy_anneal=anneal).target(50) == 0.3
+    one = temperature(target_entropy=0.3)
+    assert [one.target(share) for share in (0.5, 0.1)] == [0.3, 0.3]
 
 
 @pytest.mark.parametrize(("low", "high", "start"), [(-5, 2, 1.0), (-5, -1, math.exp(-1)), (0.5, 2, math.exp(0.5))])
@@ -163,7 +173,10 @@ def test_a_given_alpha_is_not_learnt() -> None:
 
 def test_a_given_alpha_can_fall_to_nothing() -> None:
     one = temperature(fixed_alpha=0.2, alpha_anneal_frames=100)
-    assert [one.alpha(frame) for frame in (0, 25, 100, 500)] == pytest.approx([0.2, 0.15, 0.0, 0.0])
+    assert [one.alpha(one.given(frame)) for frame in (0, 25, 100, 500)] == pytest.approx([0.2, 0.15, 0.0, 0.0])
+    agent = make("SoftActorCritic", **{"agent.algorithm.fixed_alpha": 0.2, "agent.algorithm.alpha_anneal_frames": 100})
+    reports = [agent.algorithm.update(Given(batch()), frame) for frame in (0, 25, 100, 500)]
+    assert [report["alpha"] for report in reports] == pytest.approx([0.2, 0.15, 0.0, 0.0])
 
 
 def test_the_learning_rate_of_alpha_is_its_own_or_the_actors() -> None:
@@ -200,8 +213,8 @@ def test_the_entropy_penalty_holds_the_policy_back() -> None:
         for critic in (learner.critics.q1, learner.critics.q2):
             set_table(critic, [[0.0] * 3, [1.0] * 3])
         for _ in range(60):
-            learner._policy_step(batch(), 0)
-        return float(learner.entropy)
+            found = learner.policy_step(batch(), agent.algorithm.rng.noise, alpha=0.0, share=0.6)
+        return float(found["entropy"])
 
     assert entropy_after(50.0) > entropy_after(0.0) + 0.05
 

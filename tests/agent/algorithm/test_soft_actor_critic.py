@@ -48,7 +48,7 @@ def test_the_target_of_discrete_actions_is_the_exact_mean_over_them() -> None:
     set_table(algorithm.target.net.q2, [[0, 3, 0], [0, 4, 0]])
     set_table(learner.critics.q1, [[5, 0, 0], [6, 0, 0]])
     set_table(learner.critics.q2, [[7, 0, 0], [8, 0, 0]])
-    q1, q2, target = algorithm.values(batch(spaces()), 0.2)
+    q1, q2, target = algorithm.values(batch(spaces()), 0.2, algorithm.rng.noise)
     # means of the twins 2 and 3: .25 * 2 + .75 * 3 = 2.75; entropy .562335; 1 + .5 (2.75 + .2 * .562335)
     assert target.tolist() == pytest.approx([2.4312335, 1, 2.4312335])
     assert (q1.tolist(), q2.tolist()) == ([6, 6, 6], [8, 8, 8])  # of action 1 in state 0
@@ -63,9 +63,9 @@ def test_the_target_of_continuous_actions_is_the_lower_value_of_a_sampled_one() 
     set_table(learner.critics.q1, [[5, 0, 0, 1]])
     set_table(learner.critics.q2, [[7, 0, 0, 1]])
     stream = algorithm.rng.torch.get_state()
-    choice = learner.policy(one_hot([1] * 3), algorithm.rng.torch)
+    choice = learner.policy(one_hot([1] * 3), algorithm.rng.noise)
     algorithm.rng.torch.set_state(stream)  # so that the same actions are sampled again
-    q1, q2, target = algorithm.values(batch(BOX, -0.5), 0.2)
+    q1, q2, target = algorithm.values(batch(BOX, -0.5), 0.2, algorithm.rng.noise)
     lower = [3 + (2 * a if a < 0 else -a) for a in choice.action.flatten().tolist()]
     y = [1 + 0.5 * (q - 0.2 * log_prob) for q, log_prob in zip(lower, choice.log_prob.tolist(), strict=True)]
     assert target.tolist() == pytest.approx([y[0], 1, y[2]], rel=1e-5)
@@ -84,6 +84,11 @@ def test_alpha_weighs_the_entropy_of_the_target() -> None:
     agent.algorithm.update(memory, 4)
     y = 1 + 0.5 * math.log(2)
     assert memory.errors[0].tolist() == pytest.approx([-y, -1, -y])  # the lower of the twins minus the target
+
+
+def policy_step(agent: Agent, rows: Batch, alpha: float = 0.0) -> None:
+    """A step of policy and temperature; `alpha` counts where it is not learnt."""
+    learner_of(agent).policy_step(rows, agent.algorithm.rng.noise, alpha=alpha, share=0.6)
 
 
 # steps ------------------------------------------------------------------------------------------------------------
@@ -136,8 +141,8 @@ def test_a_critic_step_moves_the_critics_alone(space: Spaces) -> None:
 def test_a_policy_step_moves_policy_and_temperature_alone(space: Spaces) -> None:
     agent = make("SoftActorCritic", space)
     learner, before = learner_of(agent), weights(agent)
-    learner._policy_step(batch(space), 0)
-    assert changed(agent, before) == {"policy", "temperature", "entropy"}
+    policy_step(agent, batch(space))
+    assert changed(agent, before) == {"policy", "temperature"}
     critics = [param.grad for param in learner.critics.parameters()]
     assert all(grad is None or not grad.any() for grad in critics)
 
@@ -149,7 +154,7 @@ def test_a_discrete_policy_steps_towards_the_better_action_and_a_continuous_one_
     set_table(learner.policy.net, [[0.0] * 3, [0.0] * 3])
     set_table(learner.critics.q1, [[0, 0, 0], [1, 0, 0]])
     set_table(learner.critics.q2, [[0, 0, 0], [3, 0, 0]])
-    learner._policy_step(batch(spaces()), 0)
+    policy_step(agent, batch(spaces()))
     # -(p0 q0 + p1 q1) with q = 0, 2: slope of the logits p0 p1 (q0 - q1) = -.5 and .5, times .1
     assert learner.policy.net.net.heads[0].weight[:, 0].tolist() == pytest.approx([-0.05, 0.05])
     agent = make("SoftActorCritic", BOX, **LINEAR, **keys)
@@ -157,7 +162,7 @@ def test_a_discrete_policy_steps_towards_the_better_action_and_a_continuous_one_
     set_table(learner.policy.net, [[0.0] * 3], [[-5.0] * 3])
     set_table(learner.critics.q1, [[0, 0, 0, 2]])  # the action is worth 2 a, but the other
     set_table(learner.critics.q2, [[-9, 0, 0, 1]])  # critic, which is the lower, says a - 9
-    learner._policy_step(batch(BOX), 0)
+    policy_step(agent, batch(BOX))
     # slope of tanh near 0 is 1
     assert learner.policy.net.net.heads[0].weight[0, 0].item() == pytest.approx(0.1, abs=1e-3)
 
@@ -169,8 +174,8 @@ def test_a_higher_alpha_holds_the_policy_nearer_to_even() -> None:
         for critic in (learner.critics.q1, learner.critics.q2):
             set_table(critic, [[0.0] * 3, [1.0] * 3])
         for _ in range(400):
-            learner._policy_step(batch(spaces()), 0)
-        probs: float = learner.policy(one_hot([0]), agent.algorithm.rng.torch).probs[0, 1].item()
+            policy_step(agent, batch(spaces()), alpha)
+        probs: float = learner.policy(one_hot([0]), agent.algorithm.rng.noise).probs[0, 1].item()
         return probs
 
     # the best there is: odds of e^(1 / alpha)
@@ -305,7 +310,7 @@ def test_values_and_policy_are_those_of_soft_value_iteration() -> None:
     learner, q = learner_of(session.agent), soft_values()
     with torch.no_grad():
         found = [critic(torch.eye(2))[0].numpy() for critic in (learner.critics.q1, learner.critics.q2)]
-        probs = learner.policy(torch.eye(2), session.agent.algorithm.rng.torch).probs.numpy()
+        probs = learner.policy(torch.eye(2), session.agent.algorithm.rng.noise).probs.numpy()
     best = np.exp(q / ALPHA) / np.exp(q / ALPHA).sum(1, keepdims=True)
     assert np.allclose(found[0], q, rtol=0.02)
     assert np.allclose(found[1], q, rtol=0.02)
