@@ -171,6 +171,26 @@ class Batch:
         """Rows start <= row < stop of a flat batch, as views."""
         return self.map(lambda x: x[start:stop])
 
+    def tensors(self) -> list[Tensor]:
+        """All its tensors, in the order in which `map` meets them."""
+        found: list[Tensor] = []
+
+        def note(x: Tensor) -> Tensor:
+            found.append(x)
+            return x
+
+        self.map(note)
+        return found
+
+    def filled(self, tensors: Iterator[Tensor]) -> Batch:
+        """A batch of this form with other tensors, in the order of `tensors`."""
+        return self.map(lambda _: next(tensors))
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Pieces of `size` rows of a flat batch, as views; the last may have fewer."""
+        for views in zip(*(tensor.split(size) for tensor in self.tensors()), strict=True):  # type: ignore[no-untyped-call]
+            yield self.filled(iter(views))
+
     def with_extra(self, **extra: Tensor) -> Batch:
         return replace(self, extra={**self.extra, **extra})
 

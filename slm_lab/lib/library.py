@@ -82,7 +82,7 @@ def _load(path: Path) -> Library | None:
 
 
 def _compile(source: Source, path: Path) -> None:
-    start, name = time.monotonic(), path.stem.rpartition("-")[0]
+    start, name = time.monotonic(), path.stem.rpartition("-")[0] or path.stem
     with TemporaryDirectory(dir=path.parent) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -96,6 +96,7 @@ def _compile(source: Source, path: Path) -> None:
 def _package(source: Source, path: Path) -> str:
     """Compile to a file; which."""
     graph, outputs = trace(source)
+    cheapen(graph)
     used = [index for index, node in enumerate(_inputs(graph)) if node.users]
     graph, example = _without_unused(graph), [source.example[index] for index in used]
     notes = json.dumps({**source.notes, "used": used, "outputs": outputs})
@@ -122,6 +123,20 @@ def trace(source: Source) -> tuple[fx.GraphModule, list[str]]:
     # stand-ins without numbers: nothing is changed by looking, and a tensor that is no input is an error
     graph: fx.GraphModule = make_fx(listed, tracing_mode="fake")(*source.example)
     return graph, names
+
+
+def cheapen(graph: fx.GraphModule) -> None:
+    """tanh x as 2 sigmoid(2x) - 1: the same but for the last digit, in less than half the time on a CPU."""
+    aten = torch.ops.aten
+    for node in list(graph.graph.nodes):
+        if node.target is aten.tanh.default:
+            with graph.graph.inserting_before(node):
+                twice = graph.graph.call_function(aten.mul.Tensor, (node.args[0], 2.0))
+                half = graph.graph.call_function(aten.sigmoid.default, (twice,))
+                whole = graph.graph.call_function(aten.mul.Tensor, (half, 2.0))
+                node.replace_all_uses_with(graph.graph.call_function(aten.sub.Tensor, (whole, 1.0)))
+            graph.graph.erase_node(node)
+    graph.recompile()
 
 
 def _inputs(graph: fx.GraphModule) -> list[fx.Node]:

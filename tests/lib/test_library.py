@@ -16,7 +16,7 @@ from torch import Tensor
 
 from slm_lab.lib import library as libraries
 from slm_lab.lib.errors import RunError
-from slm_lab.lib.library import Library, Source, compiler_exists, library, trace
+from slm_lab.lib.library import Library, Source, cheapen, compiler_exists, library, trace
 
 KEY = "count"
 NOTES = {"wishes": [["normal", [2, 3], 0]], "why": "kept with it"}
@@ -142,7 +142,7 @@ def test_what_cannot_be_compiled_is_an_error_that_says_what_to_do(
         raise OSError("no space left")
 
     monkeypatch.setattr("torch._inductor.aoti_compile_and_package", fail)
-    with pytest.raises(RunError, match=r"cannot compile count: no space left; .* runs without"):
+    with pytest.raises(RunError, match=r"count cannot be compiled: no space left; .* runs without"):
         library(tmp_path, KEY, source)
     assert list(tmp_path.iterdir()) == []
 
@@ -203,3 +203,14 @@ def test_a_tensor_that_is_no_input_is_an_error_and_not_a_number_fixed_for_good()
     outside = torch.tensor([1.0, 2.0])
     with pytest.raises(AssertionError, match="FakeTensor"):
         trace(Source(lambda tensors: {"sum": tensors[0] + outside}, [torch.ones(2)]))
+
+
+def test_a_cheaper_tanh_is_the_same_but_for_the_last_digit() -> None:
+    x = torch.linspace(-12, 12, 1001)
+    graph, names = trace(Source(lambda tensors: {"y": torch.tanh(tensors[0])}, [x]))
+    cheapen(graph)
+    targets = [str(node.target) for node in graph.graph.nodes]
+    assert "aten.sigmoid.default" in targets
+    assert "aten.tanh.default" not in targets
+    assert names == ["y"]
+    torch.testing.assert_close(graph(x)[0], torch.tanh(x), rtol=0, atol=2.4e-7)  # two units in the last place of 1

@@ -168,9 +168,7 @@ class PPO(Algorithm):
             yield from self._stretches(batch, ended, length, max(1, size // length))
             return
         index = self._shuffled(len(batch)).to(batch.reward.device)
-        shuffled = batch.map(lambda x: x.index_select(0, index))
-        for start in range(0, len(batch), size):
-            yield shuffled.rows(start, start + size)
+        yield from batch.map(lambda x: x.index_select(0, index)).split(size)
 
     def _stretches(self, batch: Batch, ended: Tensor, length: int, size: int) -> Iterator[Batch]:
         """Disjoint minibatches of `size` stretches each."""

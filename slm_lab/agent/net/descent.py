@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,43 +21,53 @@ class Stepped(NamedTuple):
     state: Remembered
 
 
+Rates = Sequence[Tensor]  # numbers of one step, 0-d each
+
+
 class Descent(NamedTuple):
-    """A kind of optimiser: what it remembers at the start, its step, and options that it cannot do."""
+    """A kind of optimiser: what it remembers at the start, the numbers of its next step, the step, and what it cannot.
+
+    What is one number for a whole vector is worked out beforehand and not in the step, which would do so for each
+    element.
+    """
 
     start: Callable[[Tensor, Options], Remembered]
-    step: Callable[[Tensor, Tensor, Remembered, Tensor, Options], Stepped]  # param, gradient, state, rate, options
-    without: tuple[str, ...]
+    rates: Callable[[float, Remembered, Options], tuple[float, ...]]  # learning rate, state, options
+    step: Callable[[Tensor, Tensor, Remembered, Rates, Options], Stepped]  # param, gradient, state, rates, options
+    without: tuple[str, ...]  # options
 
 
 def _adam_start(param: Tensor, options: Options) -> Remembered:
     return {"step": torch.zeros(()), "exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
 
 
-def _adam_moments(grad: Tensor, state: Remembered, options: Options) -> tuple[Remembered, Tensor]:
+def _adam_rates(lr: float, state: Remembered, options: Options) -> tuple[float, ...]:
+    """The length of a step, what the root of squares is multiplied by, and the share of a parameter that stays."""
+    step, (beta1, beta2) = state["step"].item() + 1, options["betas"]
+    return lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step), 1 - lr * options["weight_decay"]
+
+
+def _adam_moments(grad: Tensor, state: Remembered, root: Tensor, options: Options) -> tuple[Remembered, Tensor]:
     """The moments after a gradient, and the direction of the step."""
     beta1, beta2 = options["betas"]
-    step = state["step"] + 1
     mean = state["exp_avg"].lerp(grad, 1 - beta1)
     square = state["exp_avg_sq"] * beta2 + grad * grad * (1 - beta2)
-    scale = square.sqrt() / _share_seen(beta2, step).sqrt() + options["eps"]
-    return {"step": step, "exp_avg": mean, "exp_avg_sq": square}, mean / _share_seen(beta1, step) / scale
+    after = {"step": state["step"] + 1, "exp_avg": mean, "exp_avg_sq": square}
+    return after, mean / (square.sqrt() * root + options["eps"])
 
 
-def _share_seen(beta: float, step: Tensor) -> Tensor:
-    """1 - beta^step, without the digits that a subtraction from 1 would lose."""
-    return -torch.expm1(step * math.log(beta)) if beta > 0 else torch.ones_like(step)
-
-
-def adam(param: Tensor, grad: Tensor, state: Remembered, lr: Tensor, options: Options) -> Stepped:
+def adam(param: Tensor, grad: Tensor, state: Remembered, rates: Rates, options: Options) -> Stepped:
     """Kingma and Ba 2015; weight decay as a part of the gradient."""
-    after, direction = _adam_moments(_decayed(grad, param, options), state, options)
-    return Stepped(param - lr * direction, after)
+    length, root, _ = rates
+    after, direction = _adam_moments(_decayed(grad, param, options), state, root, options)
+    return Stepped(param - length * direction, after)
 
 
-def adam_w(param: Tensor, grad: Tensor, state: Remembered, lr: Tensor, options: Options) -> Stepped:
+def adam_w(param: Tensor, grad: Tensor, state: Remembered, rates: Rates, options: Options) -> Stepped:
     """Loshchilov and Hutter 2019: weight decay apart from the gradient."""
-    after, direction = _adam_moments(grad, state, options)
-    return Stepped(param * (1 - lr * options["weight_decay"]) - lr * direction, after)
+    length, root, stays = rates
+    after, direction = _adam_moments(grad, state, root, options)
+    return Stepped(param * stays - length * direction, after)
 
 
 def _rms_prop_start(param: Tensor, options: Options) -> Remembered:
@@ -65,29 +75,33 @@ def _rms_prop_start(param: Tensor, options: Options) -> Remembered:
     return state | ({"momentum_buffer": torch.zeros_like(param)} if options["momentum"] else {})
 
 
-def rms_prop(param: Tensor, grad: Tensor, state: Remembered, lr: Tensor, options: Options) -> Stepped:
+def _plain_rate(lr: float, state: Remembered, options: Options) -> tuple[float, ...]:
+    return (lr,)
+
+
+def rms_prop(param: Tensor, grad: Tensor, state: Remembered, rates: Rates, options: Options) -> Stepped:
     """Tieleman and Hinton 2012."""
-    grad, alpha = _decayed(grad, param, options), options["alpha"]
+    grad, alpha, (length,) = _decayed(grad, param, options), options["alpha"], rates
     square = state["square_avg"] * alpha + grad * grad * (1 - alpha)
     direction, after = grad / (square.sqrt() + options["eps"]), {"step": state["step"] + 1, "square_avg": square}
     if options["momentum"]:
         direction = state["momentum_buffer"] * options["momentum"] + direction
         after["momentum_buffer"] = direction
-    return Stepped(param - lr * direction, after)
+    return Stepped(param - length * direction, after)
 
 
 def _sgd_start(param: Tensor, options: Options) -> Remembered:
     return {"momentum_buffer": torch.zeros_like(param)} if options["momentum"] else {}
 
 
-def sgd(param: Tensor, grad: Tensor, state: Remembered, lr: Tensor, options: Options) -> Stepped:
+def sgd(param: Tensor, grad: Tensor, state: Remembered, rates: Rates, options: Options) -> Stepped:
     """Plain descent, with momentum where asked for."""
-    direction, after = _decayed(grad, param, options), Remembered()
+    direction, after, (length,) = _decayed(grad, param, options), Remembered(), rates
     if options["momentum"]:
         buffer = state["momentum_buffer"] * options["momentum"] + direction
         direction = direction + options["momentum"] * buffer if options["nesterov"] else buffer
         after["momentum_buffer"] = buffer
-    return Stepped(param - lr * direction, after)
+    return Stepped(param - length * direction, after)
 
 
 def _decayed(grad: Tensor, param: Tensor, options: Options) -> Tensor:
@@ -95,10 +109,10 @@ def _decayed(grad: Tensor, param: Tensor, options: Options) -> Tensor:
 
 
 DESCENTS: Mapping[type[Optimizer], Descent] = {
-    torch.optim.Adam: Descent(_adam_start, adam, ("amsgrad", "maximize", "decoupled_weight_decay")),
-    torch.optim.AdamW: Descent(_adam_start, adam_w, ("amsgrad", "maximize")),
-    torch.optim.RMSprop: Descent(_rms_prop_start, rms_prop, ("centered", "maximize")),
-    torch.optim.SGD: Descent(_sgd_start, sgd, ("dampening", "maximize")),
+    torch.optim.Adam: Descent(_adam_start, _adam_rates, adam, ("amsgrad", "maximize", "decoupled_weight_decay")),
+    torch.optim.AdamW: Descent(_adam_start, _adam_rates, adam_w, ("amsgrad", "maximize")),
+    torch.optim.RMSprop: Descent(_rms_prop_start, _plain_rate, rms_prop, ("centered", "maximize")),
+    torch.optim.SGD: Descent(_sgd_start, _plain_rate, sgd, ("dampening", "maximize")),
 }
 
 

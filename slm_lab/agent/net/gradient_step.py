@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -67,8 +68,9 @@ class _Part(NamedTuple):
     param: nn.Parameter
     optimizer: Optimizer
     descent: Descent
-    options: Options
+    options: Options  # as they were at the start: of them only the learning rate changes
     keys: tuple[str, ...]  # of what the optimiser remembers
+    rates: int  # numbers of a step
 
 
 class _CompiledStep:
@@ -88,23 +90,17 @@ class _CompiledStep:
         self.parts = [part for part in _parts(optim) if part.group.name in self.names]
         vectors = [Vector(part.param, views_in(part.param, part.group.params)) for part in _parts(optim)]
         self.program = Program(name, self._descend, nets, vectors, compiler)
-        self.numbers: tuple[tuple[float, ...], Tensor] = ((), torch.empty(0))
         self.form: tuple[Batch, tuple[str, ...]] | None = None  # what the inputs stand for
 
     def __call__(self, batch: Batch, noise: Noise, knobs: Mapping[str, float]) -> dict[str, Tensor]:
         self.form = self.form or (batch, tuple(knobs))
-        inputs = [*_tensors(batch), self._numbers(knobs, batch.reward.device)]
+        inputs, numbers = [x.contiguous() for x in batch.tensors()], list[float]()
         for part in self.parts:
             state = self._state(part)
+            numbers += part.descent.rates(self.optim.lr_of(part.group.name), state, part.options)
             inputs += [state[key] for key in part.keys]
-        return self.program(len(batch), inputs, noise)
-
-    def _numbers(self, knobs: Mapping[str, float], device: torch.device) -> Tensor:
-        """Learning rates and knobs as one tensor, made anew where one of them has changed."""
-        values = (*map(self.optim.lr_of, self.names), *knobs.values())
-        if values != self.numbers[0]:
-            self.numbers = values, torch.tensor(values, dtype=torch.float32, device=device)
-        return self.numbers[1]
+        numbers += knobs.values()
+        return self.program(len(batch), [*inputs, torch.from_numpy(np.array(numbers, np.float32))], noise)
 
     def _state(self, part: _Part) -> Remembered:
         """What the optimiser remembers of a vector; made up before its first step."""
@@ -119,10 +115,10 @@ class _CompiledStep:
         """The step, as it is compiled."""
         assert self.form is not None
         inputs = iter(work.inputs)
-        batch = self.form[0].map(lambda _: next(inputs))
-        numbers = iter(next(inputs).unbind())
-        rates = {name: next(numbers) for name in self.names}
+        batch = self.form[0].filled(inputs)
         states = [{key: next(inputs) for key in part.keys} for part in self.parts]
+        numbers = iter(next(inputs).unbind())
+        rates = [[next(numbers) for _ in range(part.rates)] for part in self.parts]
         terms, found = self.loss(batch, work.noise, **dict(zip(self.form[1], numbers, strict=True)))
         total = sum_losses(terms)
         wanted = [work.vectors[part.number] for part in self.parts]
@@ -130,11 +126,11 @@ class _CompiledStep:
         with torch.no_grad():
             norms = self._norms(grads)
             fine = torch.stack([total, *norms.values()]).isfinite().all()
-            for part, grad, state in zip(self.parts, grads, states, strict=True):
+            for part, grad, state, each in zip(self.parts, grads, states, rates, strict=True):
                 name, clip, memory = part.group.name, part.group.clip, work.memory[part.number]
                 if clip is not None:
                     grad = grad * torch.where(norms[name] > clip, clip / (norms[name] + 1e-6), 1.0)
-                param, after = part.descent.step(memory, grad, state, rates[name], part.options)
+                param, after = part.descent.step(memory, grad, state, each, part.options)
                 if part.group.bounds is not None:
                     param = param.clamp(*part.group.bounds)
                 memory.copy_(torch.where(fine, param, memory))
@@ -150,18 +146,6 @@ class _CompiledStep:
         return {name: square.sqrt() for name, square in squares.items()}
 
 
-def _tensors(batch: Batch) -> list[Tensor]:
-    """All tensors of a batch, in the order of `map`."""
-    found = list[Tensor]()
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor.contiguous())
-        return tensor
-
-    batch.map(note)
-    return found
-
-
 def _parts(optim: Optim) -> Iterator[_Part]:
     """Every vector of an optimiser's parameters."""
     number = 0
@@ -172,8 +156,9 @@ def _parts(optim: Optim) -> Iterator[_Part]:
             raise RunError(f"{type(optimizer).__name__} with these options has no compiled form")
         for options in optimizer.param_groups:
             for param in options["params"]:
-                keys = tuple(descent.start(param.detach(), options))
-                yield _Part(number, group, param, optimizer, descent, options, keys)
+                start = descent.start(param.detach(), options)
+                rates = len(descent.rates(0.0, start, options))
+                yield _Part(number, group, param, optimizer, descent, options, tuple(start), rates)
                 number += 1
 
 

@@ -112,7 +112,9 @@ class Program:
         vectors = [tensor.detach().requires_grad_() for tensor in memory]
         lent = dict(zip(self._others, tensors[first:last], strict=True))
         for vector, leaves in zip(vectors, self._leaves, strict=True):
-            lent |= {name: vector[view.start : view.stop].view(view.leaf.shape) for name, view in leaves}
+            # one split, whose gradient is one cat; slices would add up a vector each
+            pieces = torch.split(vector.view(-1), [view.leaf.numel() for _, view in leaves])
+            lent |= {name: piece.view(view.leaf.shape) for (name, view), piece in zip(leaves, pieces, strict=True)}
         whole = _Whole(self.nets, self.function)
         work = Work(vectors, memory, list(tensors[last:]), noise)
         found: dict[str, Tensor] = functional_call(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from slm_lab.agent.net.descent import DESCENTS, descent_of
+from slm_lab.agent.net.descent import DESCENTS, Descent, Options, Remembered, descent_of
 
 STEPS = 20
 START = torch.randn(7, generator=torch.Generator().manual_seed(1))
@@ -60,6 +60,10 @@ def gradients() -> list[Tensor]:
     return found
 
 
+def rates(descent: Descent, lr: float, state: Remembered, options: Options) -> list[Tensor]:
+    return [torch.tensor(number) for number in descent.rates(lr, state, options)]
+
+
 def rate(step: int) -> float:
     return 0.03 / (1 + step)
 
@@ -78,7 +82,7 @@ def test_a_descent_is_the_step_of_torch_and_remembers_the_same(case: str) -> Non
         options["lr"] = rate(step)
         param.grad = grad.clone()
         optimizer.step()
-        ours, state = descent.step(ours, grad, state, torch.tensor(rate(step)), options)
+        ours, state = descent.step(ours, grad, state, rates(descent, rate(step), state, options), options)
         torch.testing.assert_close(ours, param.detach(), rtol=1e-6, atol=1e-6)
         theirs = {key: value for key, value in optimizer.state[param].items() if value is not None}
         assert list(state) == list(theirs)
@@ -94,7 +98,7 @@ def test_the_first_steps_of_adam_are_as_long_as_they_should_be() -> None:
     ours, state = torch.zeros(1), descent.start(torch.zeros(1), options)
     for step in range(3):
         # a gradient that stays the same is its own mean, and its size the root of its mean square
-        ours, state = descent.step(ours, torch.ones(1), state, torch.tensor(1.0), options)
+        ours, state = descent.step(ours, torch.ones(1), state, rates(descent, 1.0, state, options), options)
         assert ours.item() == pytest.approx(-(step + 1), rel=1e-6)
 
 
@@ -105,7 +109,7 @@ def test_a_descent_changes_nothing_that_it_is_given(case: str) -> None:
     assert descent is not None
     param, grad, state = START.clone(), gradients()[0], descent.start(START, options)
     before = {key: value.clone() for key, value in state.items()}
-    descent.step(param, grad, state, torch.tensor(0.1), options)
+    descent.step(param, grad, state, rates(descent, 0.1, state, options), options)
     assert torch.equal(param, START)
     assert torch.equal(grad, gradients()[0])
     assert all(torch.equal(state[key], before[key]) for key in before)
