@@ -70,6 +70,8 @@ def _compiled(spec: Spec, plan: AgentPlan, agent: Agent, wanted: Wanted, steps: 
         return True, "compile: true."
     if reason is not None:
         return False, f"compile: auto, not compiled: {reason}."
+    if any(param.device.type != "cpu" for param in agent.algorithm.nets.parameters()):
+        return False, "compile: auto, not compiled: on a GPU only with `compile: true`."
     each = steps * SAVED / spec.meta.max_session
     price = COST * len(agent.algorithm.programs)
     estimate = f"{steps:,.0f} gradient steps in all; compiling would save about {each:,.0f} s a session, and takes "
@@ -92,8 +94,6 @@ def why_not(spec: Spec, plan: AgentPlan, agent: Agent) -> str | None:
         return "whole episodes differ in length"
     if any(isinstance(module, RANDOM_LAYERS) for module in algorithm.nets.modules()):
         return "dropout draws its own random numbers"
-    if any(param.device.type != "cpu" for param in algorithm.nets.parameters()):
-        return "on a GPU steps are not compiled yet"
     if not compiler_exists():
         return "there is no C++ compiler"
     return uncompilable(algorithm.optim)

@@ -46,6 +46,21 @@ class Library:
         return dict(zip(self._outputs, self._run(given), strict=True))
 
 
+class Captured:
+    """The same on a GPU: compiled in this process, and replayed as a CUDA graph. What it writes to must not move."""
+
+    def __init__(self, source: Source, written: Sequence[Tensor]) -> None:
+        graph, self._outputs = trace(source)
+        self.notes = source.notes
+        for tensor in written:  # else PyTorch makes no graph of a function that writes to its inputs
+            torch._dynamo.mark_static_address(tensor)
+        self._run = torch.compile(graph, mode="reduce-overhead", dynamic=False, fullgraph=True)
+
+    def __call__(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+        # clones, for the next replay writes its results over these
+        return {name: found.clone() for name, found in zip(self._outputs, self._run(*tensors), strict=True)}
+
+
 def compiler_exists() -> bool:
     """Whether there is the C++ compiler that torch uses."""
     return shutil.which("clang++" if sys.platform == "darwin" else "g++") is not None

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from slm_lab.lib import library as libraries
 from slm_lab.lib.errors import RunError
-from slm_lab.lib.library import Library, Source, cheapen, compiler_exists, library, trace
+from slm_lab.lib.library import Captured, Library, Source, cheapen, compiler_exists, library, trace
 
 KEY = "count"
 NOTES = {"wishes": [["normal", [2, 3], 0]], "why": "kept with it"}
@@ -214,3 +214,14 @@ def test_a_cheaper_tanh_is_the_same_but_for_the_last_digit() -> None:
     assert "aten.tanh.default" not in targets
     assert names == ["y"]
     torch.testing.assert_close(graph(x)[0], torch.tanh(x), rtol=0, atol=2.4e-7)  # two units in the last place of 1
+
+
+def test_what_a_gpu_would_capture_counts_alike() -> None:
+    if not compiler_exists():
+        pytest.skip("there is no C++ compiler")
+    rows, total = torch.tensor([1.0, 2.0, 4.0]), torch.tensor(10.0)
+    found = Captured(source(), [total])
+    assert found.notes == NOTES
+    assert found([rows, total, torch.zeros(7), rows])["total"].item() == 18
+    assert found([rows, total, torch.zeros(7), rows])["scaled"].tolist() == [1, 4, 16]
+    assert total.item() == 24

@@ -39,7 +39,7 @@ class NetActor:
         self.policy, self.forward, self.device, self.explore_var = policy, forward, device, explore_var
         self.hidden, self.random_until, self.stores_env = hidden, random_until, stores_env
         self._program: Program | None = None
-        self._number = 1.0, torch.tensor(1.0)  # the last explore_var, and the same as a program takes it
+        self._number = 1.0, torch.tensor(1.0, device=device)  # the last explore_var, and the same as a program takes it
 
     def compile(self, compiler: Compiler, nets: nn.Module) -> None:
         """From now on explore by a compiled function; `nets` hold those that decide."""
@@ -65,7 +65,7 @@ class NetActor:
                 if self.hidden:
                     hidden = self.forward(self._tensor(obs))[1]
             elif self._program is not None and rows_in(obs) == self.policy.spaces.num_envs:
-                action = self._program(rows_in(obs), self._inputs(obs, explore_var), rng.noise)["action"]
+                action = self._program(rows_in(obs), self._inputs(obs, explore_var), rng.noise)["action"].cpu()
             else:
                 outputs, hidden = self.forward(self._tensor(obs))
                 if self.device.type != "cpu":
@@ -76,9 +76,9 @@ class NetActor:
 
     def _inputs(self, obs: Any, explore_var: float) -> list[Tensor]:
         if explore_var != self._number[0]:
-            self._number = explore_var, torch.tensor(explore_var)
+            self._number = explore_var, torch.tensor(explore_var, device=self.device)
         entries = [obs[key] for key in self.policy.spaces.obs_shape] if isinstance(obs, dict) else [obs]
-        return [*map(torch.from_numpy, entries), self._number[1]]
+        return [torch.from_numpy(entry).to(self.device) for entry in entries] + [self._number[1]]
 
     def best(self, obs: Any) -> Act:
         """The most likely actions."""

@@ -38,7 +38,11 @@ class Descent(NamedTuple):
 
 
 def _adam_start(param: Tensor, options: Options) -> Remembered:
-    return {"step": torch.zeros(()), "exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
+    return {
+        "step": torch.zeros((), device=param.device),
+        "exp_avg": torch.zeros_like(param),
+        "exp_avg_sq": torch.zeros_like(param),
+    }
 
 
 def _adam_rates(lr: float, state: Remembered, options: Options) -> tuple[float, ...]:
@@ -71,7 +75,7 @@ def adam_w(param: Tensor, grad: Tensor, state: Remembered, rates: Rates, options
 
 
 def _rms_prop_start(param: Tensor, options: Options) -> Remembered:
-    state = {"step": torch.zeros(()), "square_avg": torch.zeros_like(param)}
+    state = {"step": torch.zeros((), device=param.device), "square_avg": torch.zeros_like(param)}
     return state | ({"momentum_buffer": torch.zeros_like(param)} if options["momentum"] else {})
 
 

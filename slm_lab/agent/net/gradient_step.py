@@ -100,7 +100,8 @@ class _CompiledStep:
             numbers += part.descent.rates(self.optim.lr_of(part.group.name), state, part.options)
             inputs += [state[key] for key in part.keys]
         numbers += knobs.values()
-        return self.program(len(batch), [*inputs, torch.from_numpy(np.array(numbers, np.float32))], noise)
+        inputs.append(torch.from_numpy(np.array(numbers, np.float32)).to(batch.reward.device))
+        return self.program(len(batch), inputs, noise)
 
     def _state(self, part: _Part) -> Remembered:
         """What the optimiser remembers of a vector; made up before its first step."""

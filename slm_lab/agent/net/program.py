@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from slm_lab.agent.net.flat import View
-from slm_lab.lib.library import Library, Source, library
+from slm_lab.lib.library import Captured, Library, Source, library
 from slm_lab.lib.noise import Draw, Drawn, Noise, Wishes
 
 
@@ -71,7 +71,7 @@ class Program:
     nets: nn.Module
     vectors: Sequence[Vector]
     compiler: Compiler
-    _libraries: dict[int, tuple[Library, list[Draw]]] = field(default_factory=dict)
+    _libraries: dict[int, tuple[Library | Captured, list[Draw]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = {id(param): name for name, param in self.nets.named_parameters(remove_duplicate=False)}
@@ -80,15 +80,20 @@ class Program:
         rest: dict[str, Tensor] = {**dict(self.nets.named_parameters()), **dict(self.nets.named_buffers())}
         self._others = {name: tensor.detach() for name, tensor in rest.items() if name not in held}
         self._state = [*(vector.vector.detach() for vector in self.vectors), *self._others.values()]
+        self._device = self._state[0].device
 
     def __call__(self, rows: int, inputs: Sequence[Tensor], noise: Noise) -> dict[str, Tensor]:
         if rows not in self._libraries:
             self._libraries[rows] = self._compiled(rows, inputs)
         found, wishes = self._libraries[rows]
-        return found([*self._state, *inputs, *(noise.draw(wish) for wish in wishes)])
+        return found([*self._state, *inputs, *(noise.draw(wish).to(self._device) for wish in wishes)])
 
-    def _compiled(self, rows: int, inputs: Sequence[Tensor]) -> tuple[Library, list[Draw]]:
-        found = self.compiler.library(self.name, rows, lambda: self.source(inputs))
+    def _compiled(self, rows: int, inputs: Sequence[Tensor]) -> tuple[Library | Captured, list[Draw]]:
+        found: Library | Captured
+        if self._device.type == "cpu":
+            found = self.compiler.library(self.name, rows, lambda: self.source(inputs))
+        else:
+            found = Captured(self.source(inputs), [*self._state, *inputs])
         return found, [Draw(kind, tuple(shape), high) for kind, shape, high in found.notes["wishes"]]
 
     def source(self, inputs: Sequence[Tensor]) -> Source:
@@ -97,7 +102,7 @@ class Program:
         wishes = Wishes()
         with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
             self._call([mode.from_tensor(tensor) for tensor in example], wishes)
-        drawn = [Wishes().draw(wish) for wish in wishes.noted]
+        drawn = [Wishes().draw(wish).to(self._device) for wish in wishes.noted]
         notes: dict[str, Any] = {"wishes": [list(wish) for wish in wishes.noted]}
 
         def function(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
