@@ -65,7 +65,7 @@ class NetActor:
                 if self.hidden:
                     hidden = self.forward(self._tensor(obs))[1]
             elif self._program is not None and rows_in(obs) == self.policy.spaces.num_envs:
-                action = self._program(rows_in(obs), self._inputs(obs, explore_var), rng.noise)["action"].cpu()
+                action = self._program(rows_in(obs), [], self._inputs(obs, explore_var), rng.noise)["action"].cpu()
             else:
                 outputs, hidden = self.forward(self._tensor(obs))
                 if self.device.type != "cpu":

@@ -66,7 +66,7 @@ class ActorCritic(Algorithm):
         critic = self.learner.steps_for(policy=False, value=True)
         self.step = GradientStep("a2c", self.loss, self.learner.optim)
         self.value_step = GradientStep("a2c-value", self.critic_loss, self.learner.optim, critic)
-        self.programs = (self.step, self.value_step, self.actor)
+        self.programs = (self.step, *([self.value_step] if spec.critic_training_epoch > 1 else []), self.actor)
 
     @classmethod
     def settle(cls, spec: ActorCriticSpec, num_envs: int, unit: str, batch_size: int | None) -> ActorCriticSpec:

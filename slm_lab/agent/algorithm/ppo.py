@@ -90,7 +90,7 @@ class PPO(Algorithm):
         self.nets = nn.ModuleDict({"net": self.learner.net, "v_scale": self.v_scale, "adv_scale": self.adv_scale})
         self.value_loss = make_loss((plan.critic or plan.actor).loss_spec)
         # by whether policy and value learn: where their epochs differ, the later ones are of one alone
-        self.steps = {(policy, value): self._step(policy, value) for policy, value in PASSES}
+        self.steps = {on: self._step(*on) for on in dict.fromkeys(map(self._learning, range(self.epochs)))}
         self.programs = (*self.steps.values(), self.actor)
 
     @classmethod
@@ -108,8 +108,7 @@ class PPO(Algorithm):
 
     def workload(self, num_envs: int, batch_size: int) -> Workload:
         rows, spec = self.cadence("step").every * num_envs, self.spec
-        epochs = max(spec.training_epoch, spec.critic_training_epoch or 0)
-        return Workload(epochs * math.ceil(rows / spec.minibatch_size) / rows, spec.minibatch_size)
+        return Workload(self.epochs * math.ceil(rows / spec.minibatch_size) / rows, spec.minibatch_size)
 
     def update(self, memory: Lessons, frame: int) -> Metrics:
         spec, learner = self.spec, self.learner
@@ -119,13 +118,12 @@ class PPO(Algorithm):
         clip_eps = spec.clip_eps_spec(frame)
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
-        critic_epochs = spec.critic_training_epoch or spec.training_epoch
         knobs = {"clip_eps": clip_eps, "entropy_coef": entropy_coef}
         losses, entropies, batch = list[float](), list[Tensor](), None
-        for epoch in range(max(spec.training_epoch, critic_epochs)):
+        for epoch in range(self.epochs):
             if batch is None or spec.recompute_adv:
                 batch = self._with_targets(rollout, flat)
-            step = self.steps[epoch < spec.training_epoch, epoch < critic_epochs]
+            step = self.steps[self._learning(epoch)]
             with learner.training():
                 found = [step(rows, self.rng.noise, **knobs) for rows in self._minibatches(batch, rollout.ended)]
             losses += step.losses()
@@ -179,6 +177,14 @@ class PPO(Algorithm):
 
     def _shuffled(self, count: int) -> Tensor:
         return torch.randperm(count, generator=self.rng.torch)
+
+    @property
+    def epochs(self) -> int:
+        return max(self.spec.training_epoch, self.spec.critic_training_epoch or 0)
+
+    def _learning(self, epoch: int) -> tuple[bool, bool]:
+        """Whether policy and value learn in an epoch."""
+        return epoch < self.spec.training_epoch, epoch < (self.spec.critic_training_epoch or self.spec.training_epoch)
 
     def _step(self, policy: bool, value: bool) -> GradientStep:
         loss, nets = partial(self.loss, policy, value), self.learner.steps_for(policy, value)

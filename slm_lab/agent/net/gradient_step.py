@@ -94,14 +94,15 @@ class _CompiledStep:
 
     def __call__(self, batch: Batch, noise: Noise, knobs: Mapping[str, float]) -> dict[str, Tensor]:
         self.form = self.form or (batch, tuple(knobs))
-        inputs, numbers = [x.contiguous() for x in batch.tensors()], list[float]()
+        kept, numbers = list[Tensor](), list[float]()
         for part in self.parts:
             state = self._state(part)
+            kept += [state[key] for key in part.keys]
             numbers += part.descent.rates(self.optim.lr_of(part.group.name), state, part.options)
-            inputs += [state[key] for key in part.keys]
         numbers += knobs.values()
+        inputs = [x.contiguous() for x in batch.tensors()]
         inputs.append(torch.from_numpy(np.array(numbers, np.float32)).to(batch.reward.device))
-        return self.program(len(batch), inputs, noise)
+        return self.program(len(batch), kept, inputs, noise)
 
     def _state(self, part: _Part) -> Remembered:
         """What the optimiser remembers of a vector; made up before its first step."""
@@ -115,9 +116,9 @@ class _CompiledStep:
     def _descend(self, work: Work) -> dict[str, Tensor]:
         """The step, as it is compiled."""
         assert self.form is not None
-        inputs = iter(work.inputs)
+        inputs, kept = iter(work.inputs), iter(work.kept)
         batch = self.form[0].filled(inputs)
-        states = [{key: next(inputs) for key in part.keys} for part in self.parts]
+        states = [{key: next(kept) for key in part.keys} for part in self.parts]
         numbers = iter(next(inputs).unbind())
         rates = [[next(numbers) for _ in range(part.rates)] for part in self.parts]
         terms, found = self.loss(batch, work.noise, **dict(zip(self.form[1], numbers, strict=True)))

@@ -37,10 +37,11 @@ class Vector(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a function works on: vectors it may differentiate by, the memory they lie in, inputs, and noise."""
+    """What a function works on: vectors to differentiate by, the memory they lie in, what is kept, inputs, noise."""
 
     vectors: list[Tensor]
     memory: list[Tensor]
+    kept: list[Tensor]  # tensors beside the nets' that stay from call to call and may be written to
     inputs: list[Tensor]
     noise: Noise
 
@@ -82,36 +83,37 @@ class Program:
         self._state = [*(vector.vector.detach() for vector in self.vectors), *self._others.values()]
         self._device = self._state[0].device
 
-    def __call__(self, rows: int, inputs: Sequence[Tensor], noise: Noise) -> dict[str, Tensor]:
+    def __call__(self, rows: int, kept: Sequence[Tensor], inputs: Sequence[Tensor], noise: Noise) -> dict[str, Tensor]:
         if rows not in self._libraries:
-            self._libraries[rows] = self._compiled(rows, inputs)
+            self._libraries[rows] = self._compiled(rows, kept, inputs)
         found, wishes = self._libraries[rows]
-        return found([*self._state, *inputs, *(noise.draw(wish).to(self._device) for wish in wishes)])
+        return found([*self._state, *kept, *inputs, *(noise.draw(wish).to(self._device) for wish in wishes)])
 
-    def _compiled(self, rows: int, inputs: Sequence[Tensor]) -> tuple[Library | Captured, list[Draw]]:
+    def _compiled(
+        self, rows: int, kept: Sequence[Tensor], inputs: Sequence[Tensor]
+    ) -> tuple[Library | Captured, list[Draw]]:
         found: Library | Captured
         if self._device.type == "cpu":
-            found = self.compiler.library(self.name, rows, lambda: self.source(inputs))
+            found = self.compiler.library(self.name, rows, lambda: self.source(kept, inputs))
         else:
-            found = Captured(self.source(inputs), [*self._state, *inputs])
+            found = Captured(self.source(kept, inputs), [*self._state, *kept])
         return found, [Draw(kind, tuple(shape), high) for kind, shape, high in found.notes["wishes"]]
 
-    def source(self, inputs: Sequence[Tensor]) -> Source:
+    def source(self, kept: Sequence[Tensor], inputs: Sequence[Tensor]) -> Source:
         """What is to be compiled. The function is looked at twice: first for the random numbers it asks for."""
-        example = [*self._state, *inputs]
-        wishes = Wishes()
+        example, count, wishes = [*self._state, *kept, *inputs], len(kept), Wishes()
         with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            self._call([mode.from_tensor(tensor) for tensor in example], wishes)
+            self._call([mode.from_tensor(tensor) for tensor in example], count, wishes)
         drawn = [Wishes().draw(wish).to(self._device) for wish in wishes.noted]
         notes: dict[str, Any] = {"wishes": [list(wish) for wish in wishes.noted]}
 
         def function(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
-            return self._call(tensors[: len(example)], Drawn(tensors[len(example) :]))
+            return self._call(tensors[: len(example)], count, Drawn(tensors[len(example) :]))
 
         return Source(function, [*example, *drawn], notes)
 
-    def _call(self, tensors: Sequence[Tensor], noise: Noise) -> dict[str, Tensor]:
-        """The function, with these in place of the nets' own tensors: vectors, others, inputs."""
+    def _call(self, tensors: Sequence[Tensor], count: int, noise: Noise) -> dict[str, Tensor]:
+        """The function, with these in place of the nets' own tensors: vectors, others, `count` kept ones, inputs."""
         first, last = len(self.vectors), len(self._state)
         memory = list(tensors[:first])
         vectors = [tensor.detach().requires_grad_() for tensor in memory]
@@ -121,7 +123,7 @@ class Program:
             pieces = torch.split(vector.view(-1), [view.leaf.numel() for _, view in leaves])
             lent |= {name: piece.view(view.leaf.shape) for (name, view), piece in zip(leaves, pieces, strict=True)}
         whole = _Whole(self.nets, self.function)
-        work = Work(vectors, memory, list(tensors[last:]), noise)
+        work = Work(vectors, memory, list(tensors[last : last + count]), list(tensors[last + count :]), noise)
         found: dict[str, Tensor] = functional_call(
             whole, {f"nets.{key}": value for key, value in lent.items()}, (work,)
         )
