@@ -138,8 +138,7 @@ def _verify(cell: Cell, results: Path) -> int | None:
     if not found.lines:
         typer.echo(f"{cell.id}: identical: {rows}, {found.frames} frames")
         return 0
-    around = "what differs in the surroundings:" if found.surroundings else "the surroundings are the same"
     typer.echo(f"{cell.id}: differs in {len(found.lines)} of {rows}")
-    for line in (*found.lines, around, *(f"  {line}" for line in found.surroundings)):
+    for line in found.told():
         typer.echo(f"  {line}")
     return 1

@@ -26,9 +26,6 @@ def verify(
         typer.echo(f"identical: {found.rows} rows, {found.frames} frames")
         return
     typer.echo(f"differs in {len(found.lines)} of {found.rows} rows")
-    for line in found.lines:
-        typer.echo(f"  {line}")
-    typer.echo("what differs in the surroundings:" if found.surroundings else "the surroundings are the same")
-    for line in found.surroundings:
+    for line in found.told():
         typer.echo(f"  {line}")
     raise typer.Exit(1)

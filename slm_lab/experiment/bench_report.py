@@ -49,7 +49,7 @@ not recorded, and `slm-lab bench verify` trains the first frames of each row aga
   of a policy that still explores.
 - *Evaluation*: mean of 100 episodes of each session's last policy, by its most likely actions.
 - *Target* and *Published*: what is to be reached, and the best score SLM-Lab published for the cell.
-- *Time*: of the longest session, one thread. *Code*: the commit; `+` where it had been changed.
+- *Time*: of the longest session. *Code*: the commit; `+` where it had been changed.
 """
 
 

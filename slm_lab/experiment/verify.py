@@ -29,6 +29,11 @@ class Verified(NamedTuple):
     lines: list[str]
     surroundings: list[str]
 
+    def told(self) -> list[str]:
+        """What differs, and what of it in the surroundings."""
+        around = "what differs in the surroundings:" if self.surroundings else "the surroundings are the same"
+        return [*self.lines, around, *(f"  {line}" for line in self.surroundings)]
+
 
 def verify_run(folder: Path, session: int, frames: int) -> Verified:
     """Compare the first rows of a session's table with those the code gives now."""

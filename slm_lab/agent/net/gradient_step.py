@@ -56,8 +56,7 @@ class GradientStep:
         pending, self._pending = self._pending, []
         if self._compiled is None or not pending:
             return pending
-        names = self.only or tuple(self.optim.params)
-        return [self.optim.reckon(names, loss, norms) for loss, *norms in torch.stack(pending).tolist()]
+        return [self.optim.reckon(self._compiled.names, loss, norms) for loss, *norms in torch.stack(pending).tolist()]
 
 
 class _Part(NamedTuple):
@@ -87,8 +86,9 @@ class _CompiledStep:
     ) -> None:
         self.loss, self.optim = loss, optim
         self.names = tuple(optim.params) if only is None else tuple(only)
-        self.parts = [part for part in _parts(optim) if part.group.name in self.names]
-        vectors = [Vector(part.param, views_in(part.param, part.group.params)) for part in _parts(optim)]
+        parts = list(_parts(optim))
+        self.parts = [part for part in parts if part.group.name in self.names]
+        vectors = [Vector(part.param, views_in(part.param, part.group.params)) for part in parts]
         self.program = Program(name, self._descend, nets, vectors, compiler)
         self.form: tuple[Batch, tuple[str, ...]] | None = None  # what the inputs stand for
 
