@@ -72,6 +72,8 @@ def _compiled(spec: Spec, plan: AgentPlan, agent: Agent, wanted: Wanted, steps: 
         return False, f"compile: auto, not compiled: {reason}."
     if any(param.device.type != "cpu" for param in agent.algorithm.nets.parameters()):
         return False, "compile: auto, not compiled: on a GPU only with `compile: true`."
+    if has_images(agent):
+        return False, "compile: auto, not compiled: convolutions take most of the time, and compiling saves none of it."
     each = steps * SAVED / spec.meta.max_session
     price = COST * len(agent.algorithm.programs)
     estimate = f"{steps:,.0f} gradient steps in all; compiling would save about {each:,.0f} s a session, and takes "

@@ -78,6 +78,14 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch)
     assert reason(spec) == "there is no C++ compiler"
 
 
+def test_conv_nets_are_compiled_only_where_that_is_asked_for() -> None:
+    images = {"type": "ConvNet", "conv_hid_layers": [[4, 8, 4]], "fc_hid_layers": [8]}
+    spec = tiny_spec("PPO", env={"name": "ALE/Pong-v5", "max_frame": 10**7}, net=images)
+    assert not chosen(spec).compiled
+    assert "convolutions" in chosen(spec).said
+    assert chosen(spec, wanted=True).compiled
+
+
 def test_small_nets_take_one_thread_and_wide_ones_the_cores_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computing, "cores", lambda: 6)
     small, wide = tiny_spec("PPO"), tiny_spec("PPO", net={"type": "MLPNet", "hid_layers": [512, 512]})

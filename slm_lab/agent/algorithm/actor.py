@@ -77,14 +77,30 @@ class ActorCriticLearner:
             chunks = [self.net.value(_slice(obs, start)) for start in range(0, rows, CHUNK)]
             return np.asarray(torch.cat(chunks).cpu().numpy())
 
-    def log_probs(self, obs: Any, action: Tensor) -> Tensor:
-        """log pi of stored actions [B] without gradient: until the first step it is that of the policy that acted."""
+    def next_values(self, rollout: Batch, value: Array) -> Array:
+        """V of the true successor of each row, [T, N] like `value`, which is that of the rows themselves.
 
-        def chunk(start: int) -> Tensor:
-            return self.dist(self.net.policy(_slice(obs, start))).log_prob(_slice(action, start))
+        Inside an episode the successor is the next row. Only where an episode or the rollout ends is it looked at.
+        """
+        cut = rollout.ended.clone()
+        cut[-1] = True
+        next_value = np.roll(value, -1, axis=0)
+        next_value[cut.cpu().numpy()] = self.values(map_obs(lambda x: x[cut], rollout.next_obs))
+        return next_value
+
+    def judged(self, flat: Batch) -> tuple[Tensor, Array]:
+        """log pi of the actions taken [B] and V [B], in one pass without gradient.
+
+        Until the first step the policy is the one that acted.
+        """
+
+        def chunk(start: int) -> tuple[Tensor, Tensor]:
+            outputs, value = self.net(_slice(flat.obs, start))
+            return self.dist(outputs).log_prob(_slice(flat.action, start)), value
 
         with torch.no_grad():
-            return torch.cat([chunk(start) for start in range(0, len(action), CHUNK)])
+            log_prob, value = zip(*(chunk(start) for start in range(0, len(flat), CHUNK)), strict=True)
+        return torch.cat(log_prob), np.asarray(torch.cat(value).cpu().numpy())
 
     def steps_for(self, policy: bool, value: bool) -> tuple[str, ...]:
         """Names of the nets that a pass with these losses steps."""

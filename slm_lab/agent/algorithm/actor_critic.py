@@ -107,7 +107,7 @@ class ActorCritic(Algorithm):
         """The flat batch with advantages and value targets."""
         spec, shape = self.spec, rollout.reward.shape
         value = self.learner.values(flat.obs).reshape(shape)
-        next_value = self.learner.values(flat.next_obs).reshape(shape)
+        next_value = self.learner.next_values(rollout, value)
         reward, terminated, ended = (x.cpu().numpy() for x in (rollout.reward, rollout.terminated, rollout.ended))
         if spec.lam is not None:
             adv = gae(reward, value, next_value, terminated, ended, spec.gamma, spec.lam)

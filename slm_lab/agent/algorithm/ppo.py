@@ -31,7 +31,7 @@ from slm_lab.lib.errors import SpecError
 from slm_lab.lib.noise import Noise
 from slm_lab.spec.parse import Float, Int
 from slm_lab.spec.schema import Schedule
-from slm_lab.types import Batch, Cadence, Lessons, Metrics, Spaces
+from slm_lab.types import Array, Batch, Cadence, Lessons, Metrics, Spaces
 
 
 class PPOSpec(PolicyGradientSpec):
@@ -69,6 +69,7 @@ class PPOSpec(PolicyGradientSpec):
     symlog: bool = Field(False, description="compress values and targets by sign(x) ln(1 + |x|) in the loss")
 
 
+MOVES = ("approx_kl", "clip_fraction")
 PASSES = {(True, True): "ppo", (True, False): "ppo-policy", (False, True): "ppo-value"}
 
 
@@ -114,36 +115,40 @@ class PPO(Algorithm):
         spec, learner = self.spec, self.learner
         rollout = memory.sample().to(learner.device)
         flat = rollout.flat()
-        flat = flat.with_extra(log_prob=learner.log_probs(flat.obs, flat.action))
+        log_prob, value = learner.judged(flat)
+        flat = flat.with_extra(log_prob=log_prob)
         clip_eps = spec.clip_eps_spec(frame)
         entropy_coef = spec.entropy_coef_spec(frame) if spec.entropy_coef_spec else 0.0
         learner.optim.set_lr(frame)
         knobs = {"clip_eps": clip_eps, "entropy_coef": entropy_coef}
-        losses, entropies, batch = list[float](), list[Tensor](), None
+        losses, entropies, last = list[float](), list[Tensor](), list[dict[str, Tensor]]()
+        batch = self._with_targets(rollout, flat, value)
         for epoch in range(self.epochs):
-            if batch is None or spec.recompute_adv:
-                batch = self._with_targets(rollout, flat)
+            if epoch and spec.recompute_adv:
+                batch = self._with_targets(rollout, flat, learner.values(flat.obs))
+            policy, _ = self._learning(epoch)
             step = self.steps[self._learning(epoch)]
             with learner.training():
                 found = [step(rows, self.rng.noise, **knobs) for rows in self._minibatches(batch, rollout.ended)]
             losses += step.losses()
             entropies += [one["entropy"] for one in found]
+            last = found if policy else last
         return {
             "loss": mean_loss(losses),
             "opt_steps": len(losses),
             "entropy": torch.stack(entropies).mean().item(),
             "clip_eps": clip_eps,
-            **self._diagnosis(flat, batch, clip_eps),
+            **{name: torch.stack([one[name] for one in last]).mean().item() for name in MOVES},
+            "explained_variance": _explained(batch.extra["v_target"], batch.extra["value"]),
         }
 
-    def _with_targets(self, rollout: Batch, flat: Batch) -> Batch:
+    def _with_targets(self, rollout: Batch, flat: Batch, flat_value: Array) -> Batch:
         """The flat batch with advantages, value targets and the values they came from."""
-        value = self.learner.values(flat.obs).reshape(rollout.reward.shape)
-        next_value = self.learner.values(flat.next_obs).reshape(rollout.reward.shape)
+        value = flat_value.reshape(rollout.reward.shape)
         adv = gae(
             rollout.reward.cpu().numpy(),
             value,
-            next_value,
+            self.learner.next_values(rollout, value),
             rollout.terminated.cpu().numpy(),
             rollout.ended.cpu().numpy(),
             self.spec.gamma,
@@ -191,19 +196,20 @@ class PPO(Algorithm):
         return GradientStep(PASSES[policy, value], loss, self.learner.optim, nets)
 
     def loss(self, policy: bool, value: bool, mb: Batch, noise: Noise, clip_eps: float, entropy_coef: float) -> Losses:
-        """Named loss terms of one minibatch, and its mean entropy."""
+        """Named loss terms of one minibatch, its mean entropy, and how far the policy has moved on it."""
         terms, (outputs, v) = {}, self.learner.net(mb.obs)
         dist = self.learner.dist(outputs)
         entropy = dist.entropy(noise).mean()
+        found = {"entropy": entropy.detach()}
         if policy:
-            adv = self._scaled(mb.extra["adv"])
-            surrogate = clipped_surrogate(dist.log_prob(mb.action), mb.extra["log_prob"], adv, clip_eps)
-            terms["policy"] = self.spec.policy_loss_coef * surrogate
+            adv, log_prob, old = self._scaled(mb.extra["adv"]), dist.log_prob(mb.action), mb.extra["log_prob"]
+            terms["policy"] = self.spec.policy_loss_coef * clipped_surrogate(log_prob, old, adv, clip_eps)
+            found |= moves(log_prob.detach() - old, clip_eps)
             if self.spec.entropy_coef_spec is not None:
                 terms["entropy"] = -entropy_coef * entropy
         if value:
             terms["value"] = self.spec.val_loss_coef * self._value_loss(v, mb, clip_eps)
-        return terms, {"entropy": entropy.detach()}
+        return terms, found
 
     def _scaled(self, adv: Tensor) -> Tensor:
         if self.spec.normalize_advantages == "standardize":
@@ -222,14 +228,15 @@ class PPO(Algorithm):
         loss: Tensor = self.value_loss(value, target)
         return loss
 
-    def _diagnosis(self, flat: Batch, batch: Batch | None, clip_eps: float) -> Metrics:
-        """How far the policy moved, and how much of the returns the values explained."""
-        assert batch is not None
-        log_ratio = self.learner.log_probs(flat.obs, flat.action) - flat.extra["log_prob"]
-        target, value = batch.extra["v_target"], batch.extra["value"]
-        spread = target.var()
-        return {
-            "approx_kl": (log_ratio.exp() - 1 - log_ratio).mean().item(),
-            "clip_fraction": ((log_ratio.exp() - 1).abs() > clip_eps).float().mean().item(),
-            "explained_variance": (1 - (target - value).var() / spread).item() if spread > 0 else math.nan,
-        }
+
+def moves(log_ratio: Tensor, clip_eps: float) -> dict[str, Tensor]:
+    """How far a policy is from the one that acted, by log pi - log pi_old [B]: MOVES."""
+    ratio = log_ratio.exp()
+    kl, outside = ratio - 1 - log_ratio, (ratio - 1).abs() > clip_eps
+    return dict(zip(MOVES, (kl.mean(), outside.float().mean()), strict=True))
+
+
+def _explained(target: Tensor, value: Tensor) -> float:
+    """The part of the variance of targets [B] that values [B] explained; NaN where they do not vary."""
+    spread = target.var()
+    return (1 - (target - value).var() / spread).item() if spread > 0 else math.nan

@@ -96,7 +96,13 @@ def fill(agent: Agent, seed: int = 0, end: float = 0.2) -> None:
         act: Act = agent.act(agent.see(obs), 0)
         step = random_step(rng, num_envs, end)
         memory.add(obs, act, step)
-        obs = rng.normal(size=(num_envs, 3)).astype(np.float32)
+        obs = _after(step, rng)
+
+
+def _after(step: Step, rng: np.random.Generator) -> Array:
+    """What is seen after a step: its own observations, or first ones of new episodes."""
+    first = rng.normal(size=(len(step.reward), 3)).astype(np.float32)
+    return np.where((step.terminated | step.truncated)[:, None], first, np.asarray(step.next_obs))
 
 
 def update(agent: Agent, frame: int = 0) -> dict[str, float]:
@@ -116,8 +122,7 @@ def live(agent: Agent, steps: int, seed: int = 0, frame: int = 0) -> list[Metric
         step = random_step(rng, num_envs)
         metrics = agent.learn(seen, act, step, frame + (t + 1) * num_envs)
         reports += [] if metrics is None else [metrics]
-        first = rng.normal(size=(num_envs, 3)).astype(np.float32)
-        obs = np.where((step.terminated | step.truncated)[:, None], first, np.asarray(step.next_obs))
+        obs = _after(step, rng)
     return reports
 
 

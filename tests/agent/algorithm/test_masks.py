@@ -256,9 +256,9 @@ def test_soft_updates_stay_finite_under_masks() -> None:
 
 
 def log_probs(agent: Agent, mask: Tensor | None, action: Any) -> list[float]:
-    obs: Any = one_hot([0] * len(action))
-    found: Tensor = learner_of(agent).log_probs(obs if mask is None else {"obs": obs, MASK: mask}, torch.tensor(action))
-    return found.exp().tolist()
+    learner, obs = learner_of(agent), one_hot([0] * len(action))
+    outputs = learner.net.policy(obs if mask is None else {"obs": obs, MASK: mask})
+    return learner.dist(outputs).log_prob(torch.tensor(action)).exp().tolist()
 
 
 def test_a_policy_is_shared_out_among_allowed_actions() -> None:

@@ -9,7 +9,7 @@ import torch
 from made_up import SGD, changed, fill, learner_of, make, spaces, update, weights
 
 from slm_lab.agent import Agent
-from slm_lab.agent.algorithm.ppo import PPO
+from slm_lab.agent.algorithm.ppo import PPO, moves
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.types import Batch
 
@@ -206,7 +206,8 @@ def test_advantages_of_a_batch_have_mean_zero_and_targets_stay_as_they_are() -> 
         fill(agent)
         assert agent.memory is not None
         rollout = agent.memory.sample()
-        batches.append(algorithm_of(agent)._with_targets(rollout, rollout.flat()))
+        flat = rollout.flat()
+        batches.append(algorithm_of(agent)._with_targets(rollout, flat, learner_of(agent).values(flat.obs)))
     batch, plain = batches
     torch.testing.assert_close(batch.extra["v_target"], plain.extra["v_target"])
     torch.testing.assert_close(plain.extra["v_target"], plain.extra["adv"] + plain.extra["value"])
@@ -264,3 +265,10 @@ def test_rewards_that_are_not_numbers_skip_every_step() -> None:
     assert math.isnan(metrics["loss"])
     assert learner_of(agent).optim.nan_skips == metrics["opt_steps"]
     assert changed(agent, before) == set()
+
+
+def test_moves_of_a_policy_by_hand() -> None:
+    # ratios 2, 1 and 0.9: ratio - 1 - ln(ratio) is 1 - 0.6931, 0 and -0.1 + 0.1054; only the first leaves 1 +- 0.15
+    found = moves(torch.tensor([2.0, 1.0, 0.9]).log(), clip_eps=0.15)
+    assert found["approx_kl"].item() == pytest.approx((0.306853 + 0.005361) / 3, rel=1e-4)
+    assert found["clip_fraction"].item() == pytest.approx(1 / 3)
