@@ -18,8 +18,10 @@ import typer
 
 from slm_lab.cli.baseline import baseline
 from slm_lab.cli.bench import app as bench_app
+from slm_lab.cli.hub import hub_to_write, list_runs, pull, push
 from slm_lab.cli.net import app as net_app
 from slm_lab.cli.options import SIGNAL_CODES, Debug, Sets
+from slm_lab.cli.remote import run_remote
 from slm_lab.cli.results import compare, plot, plot_list, retro
 from slm_lab.cli.spec import app as spec_app
 from slm_lab.cli.verify import verify
@@ -27,14 +29,23 @@ from slm_lab.lib.errors import LabError, RunError
 
 DEFAULT_FILE = "slm_lab/spec/benchmark/ppo/ppo_cartpole.json"
 DEFAULT_NAME = "ppo_cartpole"
-COMMANDS = ("run", "enjoy", "bench", "spec", "net", "plot", "plot-list", "retro", "compare", "verify", "baseline")
+COMMANDS = (
+    *("run", "run-remote", "enjoy", "bench", "spec", "net", "plot", "plot-list", "retro", "compare", "verify"),
+    *("baseline", "push", "pull", "list"),
+)
+RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # no reports home
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # tables of its own for each trial, which nobody reads
+    "RAY_worker_niceness": "0",  # else trials get what every other process leaves
+}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(spec_app, name="spec")
 app.add_typer(net_app, name="net")
 app.add_typer(bench_app, name="bench")
-for command in (plot, plot_list, retro, compare, verify, baseline):
+for command in (run_remote, plot, plot_list, retro, compare, verify, baseline, push, pull):
     app.command()(command)
+app.command("list")(list_runs)
 
 
 @app.callback(invoke_without_command=True)
@@ -69,11 +80,17 @@ Profile = Annotated[
 ]
 
 
+RayAddress = Annotated[
+    str | None,
+    typer.Option(help="A Ray cluster to run on, `auto` or host:port, in place of this machine alone."),
+]
+
+
 @app.command()
 def run(
     spec_file: Annotated[str, typer.Argument(help="Spec file: any path, or one of the packaged specs.")] = DEFAULT_FILE,
     spec_name: Annotated[str, typer.Argument(help="Name of a spec in the file.")] = DEFAULT_NAME,
-    mode: Annotated[str, typer.Argument(help="dev, train, train@latest, train@DIR or enjoy@SPEC.")] = "dev",
+    mode: Annotated[str, typer.Argument(help="dev, train, search, train@latest, train@DIR or enjoy@SPEC.")] = "dev",
     sets: Sets = None,
     data_dir: Annotated[Path, typer.Option(help="Where runs are written.")] = Path("data"),
     jobs: Jobs = None,
@@ -84,6 +101,16 @@ def run(
     log_level: Annotated[str, typer.Option(envvar="LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     log_extra: LogExtra = False,
     profile: Profile = False,
+    ray_address: RayAddress = None,
+    keep: Annotated[int, typer.Option(min=0, help="search: best trials whose models stay.")] = 3,
+    validate: Annotated[
+        int, typer.Option(min=0, help="search: best trials to train anew, on seeds that the search did not use.")
+    ] = 0,
+    upload_hf: Annotated[
+        bool,
+        typer.Option("--upload-hf", help="Push the run to HF_REPO on the hub while it goes on, and when it ends."),
+    ] = False,
+    upload_every: Annotated[float, typer.Option(min=0.1, help="Minutes between uploads with --upload-hf.")] = 10.0,
     debug: Debug = False,
 ) -> None:
     """Train a spec, continue an interrupted run, or watch a trained one. Without arguments: PPO on CartPole."""
@@ -95,10 +122,26 @@ def run(
         _enjoy(Path(str(parse_mode(mode)[1])), episodes=10, stochastic=False, render=render, video=None)
         return
     wanted = compile if compile is None or compile == "auto" else compile == "true"
-    options = RunOptions(data_dir, jobs, threads, wanted, checkpoint_every, render, log_level, log_extra, profile)
-    result = run_spec(spec_file, spec_name, mode, sets or [], options).trial
-    if result is not None and not result.complete:
-        raise typer.Exit(SIGNAL_CODES.get(result.stopped, 1))
+    options = RunOptions(
+        data_dir,
+        jobs,
+        threads,
+        wanted,
+        checkpoint_every,
+        render,
+        log_level,
+        log_extra,
+        profile,
+        ray_address=ray_address,
+        keep=keep,
+        validate=validate,
+        hub=hub_to_write() if upload_hf else None,
+        upload_every=upload_every,
+    )
+    result = run_spec(spec_file, spec_name, mode, sets or [], options)
+    outcome = result.trial or result.search
+    if outcome is not None and not outcome.complete:
+        raise typer.Exit(SIGNAL_CODES.get(outcome.stopped, 1))
 
 
 @app.command()
@@ -152,6 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = with_command(sys.argv[1:] if arguments is None else arguments)
     # `module:Class` may lie beside the spec one works on; last, so that it shadows nothing
     sys.path.append(os.getcwd())
+    for name, value in RAY.items():
+        os.environ.setdefault(name, value)
     # else the first of several sessions takes most of a GPU for itself
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     sys.exit(guarded(lambda: app(words, prog_name="slm-lab"), debug="--debug" in words))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,12 +19,15 @@ from slm_lab.experiment.child import warm_up
 from slm_lab.experiment.computing import Wanted, choose_computing
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.hogwild import as_workers
+from slm_lab.experiment.hub import Hub
+from slm_lab.experiment.hub_sync import Uploads
 from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.progress import summary
 from slm_lab.experiment.record import git_state, machine, versions
+from slm_lab.experiment.search_record import SearchResult
 from slm_lab.experiment.session import Options
-from slm_lab.experiment.trial import Trial, TrialOptions, TrialResult, summary_rows
+from slm_lab.experiment.trial import Audience, Trial, TrialOptions, TrialResult, summary_rows
 from slm_lab.lib.cores import cores
 from slm_lab.lib.errors import LabError, SpecError
 from slm_lab.lib.io import read_json, write_json
@@ -45,14 +49,21 @@ class RunOptions:
     log_level: str = "INFO"
     log_extra: bool = False
     profile: bool = False
+    share: int = 1  # runs that use this machine at the same time
+    ray_address: str | None = None  # of a cluster that sessions and trials spread over
+    keep: int = 3  # best trials of a search whose models stay
+    validate: int = 0  # best trials of a search that are trained anew, on seeds it never used
+    hub: Hub | None = None  # where the run is pushed to
+    upload_every: float = 10.0  # minutes
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """Where a run is and what it came to; `trial` is None when there was nothing to do."""
+    """Where a run is and what it came to; neither trial nor search where there was nothing to do."""
 
     predir: Path
-    trial: TrialResult | None
+    trial: TrialResult | None = None
+    search: SearchResult | None = None
 
 
 Logging = Callable[[Path | None, Console | None], None]  # (file, console) -> None: where log lines go from now on
@@ -75,7 +86,7 @@ def start(loaded: Loaded, mode: str, options: RunOptions, logging: Logging) -> R
 
 def resume(loaded: Loaded, mode: str, target: str, options: RunOptions, logging: Logging) -> RunResult:
     """The rest of an interrupted run: the same numbers as if it had never stopped."""
-    predir = Paths.latest(options.data_dir, loaded.spec.name) if target == "latest" else _run_folder(Path(target))
+    predir = Paths.latest(options.data_dir, loaded.spec.name) if target == "latest" else run_folder(Path(target))
     return _run(prepare_rest(loaded, mode, predir, options), mode, options, logging)
 
 
@@ -85,12 +96,25 @@ def prepare(loaded: Loaded, mode: str, options: RunOptions) -> Prepared:
     spec = as_workers(for_mode(loaded.spec, mode), notes)
     if spec.meta.max_session > 1:
         warm_up()
-    spec = _recorded(spec, mode, options, notes, facts)
+    spec = _recorded(spec, 0, mode, options, notes, facts)
     paths = Paths.new(options.data_dir, spec.name, datetime.now())
-    spec = _with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
+    spec = with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
     paths.make_folders()
     write_json(paths.experiment_spec, dump(spec))
     return Prepared(spec, paths, replace(loaded, notes=notes, applied=facts), resume=False)
+
+
+def prepare_drawn(spec: Spec, paths: Paths, options: RunOptions) -> Prepared:
+    """A trial of a search, in the search's folder: its rest where it was begun with the same values, else all of it."""
+    if paths.trial_spec.exists():
+        saved = read_saved(paths.trial_spec)
+        if not difference(saved, spec):
+            return Prepared(saved, paths, Loaded(saved, [], []), resume=True)
+        for path in paths.trial_files():
+            path.unlink()
+    notes, facts = list[str](), list[str]()
+    spec = _recorded(as_workers(spec, notes), paths.trial, "search", options, notes, facts)
+    return Prepared(spec, paths, Loaded(spec, notes, facts), resume=False)
 
 
 def prepare_rest(loaded: Loaded, mode: str, predir: Path, options: RunOptions) -> Prepared:
@@ -100,7 +124,7 @@ def prepare_rest(loaded: Loaded, mode: str, predir: Path, options: RunOptions) -
         raise LabError(f"{predir}: not a run of spec {loaded.spec.name!r}: there is no {paths.trial_spec.name}.")
     saved, notes, facts = read_saved(paths.trial_spec), list(loaded.notes), list(loaded.applied)
     spec = _continued(saved, as_workers(for_mode(loaded.spec, mode), notes), predir)
-    preflight(spec, notes, facts, _jobs(spec, options))
+    preflight(spec, notes, facts, _jobs(spec, options) * options.share)
     threads, compiled = saved.meta.record.get("threads", 1), saved.meta.record.get("compiled", False)
     if options.threads not in (None, threads):
         notes.append(f"--threads: this run keeps the {threads} it was started with, for sums depend on it.")
@@ -125,7 +149,7 @@ def read_saved(path: Path) -> Spec:
     return from_mapping(data, str(data["name"])).spec
 
 
-def _run_folder(path: Path) -> Path:
+def run_folder(path: Path) -> Path:
     if not path.is_dir():
         raise LabError(f"{path}: no such run folder.")
     return path
@@ -133,44 +157,51 @@ def _run_folder(path: Path) -> Path:
 
 def _continued(saved: Spec, asked: Spec, predir: Path) -> Spec:
     """The saved spec, with more frames where those are asked for; any other difference is refused."""
-    changes = difference(saved, asked)
-    longer = asked.env.max_frame > saved.env.max_frame
-    refused = [line for line in changes if not (longer and line.startswith("env.max_frame:"))]
-    if refused:
-        shown = "\n".join(f"  {line}" for line in refused)
-        raise SpecError(f"{predir}: the spec has changed; only env.max_frame may grow. Saved -> now:\n{shown}")
+    allowed = ("env.max_frame",) if asked.env.max_frame > saved.env.max_frame else ()
+    refuse_changes(saved, asked, predir, "only env.max_frame may grow", allowed)
     return _with_env(saved, max_frame=asked.env.max_frame)
 
 
-def _recorded(spec: Spec, mode: str, options: RunOptions, notes: list[str], facts: list[str]) -> Spec:
+def refuse_changes(saved: Spec, asked: Spec, predir: Path, rule: str, allowed: Sequence[str] = ()) -> None:
+    """Raise where a spec differs from the saved one at a path that is not allowed to."""
+    refused = [line for line in difference(saved, asked) if line.partition(":")[0] not in allowed]
+    if refused:
+        shown = "\n".join(f"  {line}" for line in refused)
+        raise SpecError(f"{predir}: the spec has changed; {rule}. Saved -> now:\n{shown}")
+
+
+def _recorded(spec: Spec, trial: int, mode: str, options: RunOptions, notes: list[str], facts: list[str]) -> Spec:
     """The spec with what was chosen for this run and what it runs on; fails here where it cannot run."""
-    jobs, git = _jobs(spec, options), git_state()
-    flight = preflight(spec, notes, facts, jobs)
+    at_once = _jobs(spec, options) * options.share
+    flight = preflight(spec, notes, facts, at_once)
     wanted = spec.meta.compile if options.compile is None else options.compile
-    computing = choose_computing(spec, flight.plan, flight.agent, wanted, options.threads, jobs)
+    computing = choose_computing(spec, flight.plan, flight.agent, wanted, options.threads, at_once)
     facts.append(computing.said)
     if not has_engines(spec.env):
         chosen = "sync"
     elif spec.env.vectorization == "auto":
-        chosen = choose_vectorization(spec.env, (spec.meta.random_seed, 0, 0), jobs)
+        chosen = choose_vectorization(spec.env, (spec.meta.random_seed, 0, 0), at_once)
     else:
         chosen = spec.env.vectorization
     record: dict[str, Any] = {
         "mode": mode,
         "threads": computing.threads,
         "compiled": computing.compiled,
-        "env_threads": max(1, cores() // jobs),
+        "env_threads": max(1, cores() // at_once),
         "vectorization": chosen,
         "env_exact": flight.exact,
         "repeatable": spec.workers == 1,
-        "versions": versions(),
-        "machine": machine(),
-        "git_dirty": git["dirty"],
+        **surroundings(),
     }
-    return _with_meta(spec, trial=0, git_sha=git["sha"], record=record)
+    return with_meta(spec, trial=trial, git_sha=git_state()["sha"], record=record)
 
 
-def trial_of(run: Prepared, mode: str, options: RunOptions, display: Display, last_episodes: int = 0) -> Trial:
+def surroundings() -> dict[str, Any]:
+    """What a run records of where it ran."""
+    return {"versions": versions(), "machine": machine(), "git_dirty": git_state()["dirty"]}
+
+
+def trial_of(run: Prepared, mode: str, options: RunOptions, display: Audience, last_episodes: int = 0) -> Trial:
     """The trial of a prepared run."""
     record = run.spec.meta.record
     session = Options(
@@ -201,7 +232,7 @@ def _run(run: Prepared, mode: str, options: RunOptions, logging: Logging) -> Run
     if run.resume and trial.summed_up():
         logging(None, None)  # a finished run's files stay as they are
         logger.info(f"{paths.predir}: this run is finished ({spec.env.max_frame} frames); nothing to do.")
-        return RunResult(paths.predir, None)
+        return RunResult(paths.predir)
     with alone(paths.predir, paths.models):
         logging(paths.trial_log, display.progress.console if display.progress.live is not None else None)
         for line in run.said.applied:
@@ -210,17 +241,28 @@ def _run(run: Prepared, mode: str, options: RunOptions, logging: Logging) -> Run
             logger.warning(note)
         logger.info(f"{'continuing' if run.resume else 'writing to'} {paths.predir}")
         begin(run)
-        result = trial.run()
+        with uploads(paths.predir, options):
+            result = trial.run()
     rows = summary_rows(spec, paths, result.failures)
     summary(spec.name, rows, spec.meta.max_session, spec.meta.log_frequency, paths.predir)
     return RunResult(paths.predir, result)
 
 
+def uploads(folder: Path, options: RunOptions) -> AbstractContextManager[object]:
+    """Pushes a folder now and then and at the end, where that is asked for."""
+    return nullcontext() if options.hub is None else Uploads(options.hub, folder, options.upload_every)
+
+
 def begin(run: Prepared) -> None:
     """Clear away what a kill left behind, and write down what is run."""
-    for path in run.paths.leftovers():
-        path.unlink()
+    clear(run.paths)
     write_json(run.paths.trial_spec, dump(run.spec))
+
+
+def clear(paths: Paths) -> None:
+    """Remove what a kill left behind in a run's folder, on which nobody else may be at work."""
+    for path in paths.leftovers():
+        path.unlink()
 
 
 def _jobs(spec: Spec, options: RunOptions) -> int:
@@ -228,7 +270,7 @@ def _jobs(spec: Spec, options: RunOptions) -> int:
     return spec.workers if spec.workers > 1 else max(1, min(options.jobs or cores(), spec.meta.max_session))
 
 
-def _with_meta(spec: Spec, **update: Any) -> Spec:
+def with_meta(spec: Spec, **update: Any) -> Spec:
     return spec.model_copy(update={"meta": spec.meta.model_copy(update=update)})
 
 

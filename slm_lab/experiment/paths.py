@@ -164,6 +164,21 @@ class Paths:
     def tensorboard(self) -> Path:
         return self.predir / "log" / f"{self.session_name}_tb"
 
+    # searches
+
+    def best_spec(self, rank: int) -> Path:
+        """The spec of a search's best trials, from rank 1 on, as a file to run."""
+        return self.predir / "best" / f"{self.name}_top{rank}.json"
+
+    @property
+    def validation(self) -> Path:
+        """Where the best specs of a search are trained anew."""
+        return self.predir / "validation"
+
+    @property
+    def validation_table(self) -> Path:
+        return self.predir / f"{self.name}_validation.csv"
+
     @property
     def ray_tune(self) -> Path:
         return self.predir / "ray_tune"
@@ -171,6 +186,12 @@ class Paths:
     def leftovers(self) -> list[Path]:
         """Temporary files of writes that a kill cut off."""
         return [path for path in self.predir.rglob("*.tmp*") if TEMPORARY.search(path.name)]
+
+    def trial_files(self) -> list[Path]:
+        """All files of one trial, in whichever folder."""
+        own = re.compile(re.escape(self.trial_name) + r"(?!\d)")
+        inside = ((path, path.relative_to(self.predir).parts) for path in self.predir.rglob("*") if path.is_file())
+        return [path for path, parts in inside if any(own.match(part) for part in parts)]
 
     # models
 

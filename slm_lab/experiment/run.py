@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slm_lab.experiment.cluster import require_ray
 from slm_lab.experiment.control import RunOptions, RunResult, resume, start
 from slm_lab.lib import log
 from slm_lab.lib.errors import LabError, hint
@@ -18,14 +19,12 @@ def parse_mode(text: str) -> tuple[str, str | None]:
     """`train@latest` -> ("train", "latest"); unknown words are errors."""
     mode, at, target = text.partition("@")
     if mode not in MODES:
-        known = "dev, train, train@latest, train@DIR, enjoy@SPEC"
+        known = "dev, train, search, train@latest, train@DIR, search@latest, search@DIR, enjoy@SPEC"
         raise LabError(f"mode: unknown mode {text!r}.{hint(mode, MODES)} Known: {known}.")
     if at and not target:
         raise LabError(f"mode: {text!r} names nothing after `@`; expected e.g. {mode}@latest or {mode}@data/FOLDER.")
     if mode == "enjoy" and not target:
         raise LabError("mode: `enjoy` needs a trained run: enjoy@data/FOLDER/NAME_t0_spec.json.")
-    if mode == "search":
-        raise LabError("mode: `search` is not available in this version; allowed: dev, train, enjoy@SPEC.")
     return mode, target or None
 
 
@@ -36,7 +35,7 @@ def run(
     sets: Sequence[str] = (),
     options: RunOptions | None = None,
 ) -> RunResult:
-    """Run a spec in mode dev or train, or continue one with train@latest or train@DIR."""
+    """Run a spec in mode dev, train or search, or continue a run with e.g. train@latest or search@DIR."""
     options = options or RunOptions()
     word, target = parse_mode(mode)
     log.checked(options.log_level)  # before anything is written
@@ -47,6 +46,11 @@ def run(
     def logging(file: Path | None, console: Any) -> None:
         log.configure(options.log_level, file, console)
 
+    if word == "search":
+        require_ray()
+        from slm_lab.experiment.search import search  # imports Ray, which is installed only where it is wanted
+
+        return search(loaded, target, options, logging)
     if target is None:
         return start(loaded, word, options, logging)
     return resume(loaded, word, target, options, logging)

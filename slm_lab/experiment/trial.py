@@ -6,18 +6,20 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
+from typing import Protocol
 
 import pandas as pd
 from loguru import logger
 
 from slm_lab.experiment import analysis
-from slm_lab.experiment.display import Display
 from slm_lab.experiment.hogwild import Team, team
 from slm_lab.experiment.metric_files import write_trial
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.pool import Pool
 from slm_lab.experiment.progress import Status, SummaryRow
 from slm_lab.experiment.session import Options, Stop
+from slm_lab.experiment.track import Row
 from slm_lab.experiment.worker import (
     DoneMessage,
     FailedMessage,
@@ -32,6 +34,22 @@ from slm_lab.lib.io import read_json
 from slm_lab.lib.log import also_to
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
+
+
+class Audience(Protocol):
+    """Who follows the sessions of a trial while it runs."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> object: ...
+
+    def row(self, session: int, row: Row) -> None:
+        """A session logged a row."""
+
+    def status(self, session: int, status: Status) -> None:
+        """A session started, ended or crashed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,7 @@ class Trial:
     spec: Spec
     paths: Paths
     options: TrialOptions
-    display: Display
+    display: Audience
     stop: Stop = field(default_factory=Stop)
     failures: dict[int, str] = field(default_factory=dict)
 

@@ -1,0 +1,63 @@
+"""Ray: a cluster of our own on this machine, or one that runs already; what was started is ended, nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slm_lab.lib.cores import cores
+from slm_lab.lib.errors import LabError, RunError
+
+
+class Room(NamedTuple):
+    """What a cluster has to give."""
+
+    cpus: int
+    gpus: float
+    nodes: int
+
+
+def require_ray() -> None:
+    """Raise where Ray is not installed."""
+    missing = [name for name in ("ray", "optuna") if find_spec(name) is None]
+    if missing:
+        raise LabError(f"{' and '.join(missing)} not installed: searches and --ray-address need slm-lab[search].")
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[Room]:
+    """Ray while this lasts: started here with this machine's cores, or the one at an address, which stays up."""
+    require_ray()
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)  # what a user must know is said here
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    # trials keep the driver's folder, so that paths and `module:Class` in a spec mean the same there
+    options["runtime_env"] = {"env_vars": {"RAY_CHDIR_TO_TRIAL_DIR": "0"}}
+    try:
+        if address is None:
+            ray.init(num_cpus=cores(), include_dashboard=False, **options)
+        else:
+            ray.init(address=address, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = "Ray could not be started" if address is None else f"--ray-address {address}: no Ray cluster answers"
+        raise RunError(f"{where}: {str(error).splitlines()[0]}") from None
+    try:
+        found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        yield Room(int(found.get("CPU", 0)), found.get("GPU", 0.0), sum(node["Alive"] for node in nodes))
+    finally:
+        ray.shutdown()
+
+
+def must_see(folder: Path, marker: Path) -> None:
+    """Raise on a node that does not see the run's folder."""
+    if not marker.exists():
+        raise RunError(
+            f"{folder}: not there on this node. Runs over several machines need a --data-dir on a file system that all "
+            "of them share, at the same path."
+        )
