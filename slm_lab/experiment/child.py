@@ -35,6 +35,11 @@ class Child:
         if self.process.is_alive():
             self.process.kill()
 
+    def ended(self, timeout: float) -> str:
+        """How its process ended."""
+        self.process.join(timeout)
+        return f"its process ended with exit code {self.process.exitcode}"
+
 
 def warm_up() -> Any:
     """Let the server that sessions start from do its imports, where the system has one; gives the way to start them."""

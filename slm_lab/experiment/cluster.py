@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 from slm_lab.lib.cores import cores
 from slm_lab.lib.errors import LabError, RunError
 
+REACH = 10.0  # seconds in which a cluster's head must answer
+
 
 class Room(NamedTuple):
     """What a cluster has to give."""
@@ -19,6 +22,9 @@ class Room(NamedTuple):
     cpus: int
     gpus: float
     nodes: int
+
+    def __str__(self) -> str:
+        return f"{self.cpus} cores of {self.nodes} node{'s' * (self.nodes > 1)}"
 
 
 def require_ray() -> None:
@@ -34,6 +40,7 @@ def cluster(address: str | None) -> Iterator[Room]:
     require_ray()
     import ray
 
+    _reach(address)
     logging.getLogger("ray").setLevel(logging.ERROR)  # what a user must know is said here
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     # trials keep the driver's folder, so that paths and `module:Class` in a spec mean the same there
@@ -52,6 +59,19 @@ def cluster(address: str | None) -> Iterator[Room]:
         yield Room(int(found.get("CPU", 0)), found.get("GPU", 0.0), sum(node["Alive"] for node in nodes))
     finally:
         ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """Raise where nobody listens at host:port; Ray itself would go on asking for many minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    if not port.isdecimal():
+        raise LabError(f"--ray-address: got {address!r}; allowed: auto, or host:port of a cluster's head.")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH).close()
+    except OSError as error:
+        raise RunError(f"--ray-address {address}: nobody answers there: {error.strerror or error}") from None
 
 
 def must_see(folder: Path, marker: Path) -> None:

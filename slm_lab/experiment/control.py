@@ -16,6 +16,7 @@ from slm_lab.env import has_engines
 from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
 from slm_lab.experiment.child import warm_up
+from slm_lab.experiment.cluster import require_ray
 from slm_lab.experiment.computing import Wanted, choose_computing
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.hogwild import as_workers
@@ -94,7 +95,7 @@ def prepare(loaded: Loaded, mode: str, options: RunOptions) -> Prepared:
     """A new run: fails where it cannot run, before anything is written."""
     notes, facts = list(loaded.notes), list(loaded.applied)
     spec = as_workers(for_mode(loaded.spec, mode), notes)
-    if spec.meta.max_session > 1:
+    if spec.meta.max_session > 1 and options.ray_address is None:
         warm_up()
     spec = _recorded(spec, 0, mode, options, notes, facts)
     paths = Paths.new(options.data_dir, spec.name, datetime.now())
@@ -242,10 +243,24 @@ def _run(run: Prepared, mode: str, options: RunOptions, logging: Logging) -> Run
         logger.info(f"{'continuing' if run.resume else 'writing to'} {paths.predir}")
         begin(run)
         with uploads(paths.predir, options):
-            result = trial.run()
+            result = trial.run() if options.ray_address is None else _over(trial, options.ray_address)
     rows = summary_rows(spec, paths, result.failures)
     summary(spec.name, rows, spec.meta.max_session, spec.meta.log_frequency, paths.predir)
     return RunResult(paths.predir, result)
+
+
+def _over(trial: Trial, address: str) -> TrialResult:
+    """Run a trial with its sessions spread over a Ray cluster."""
+    if trial.spec.workers > 1:
+        raise LabError("--ray-address: workers of meta.distributed share memory, so they stay on one machine.")
+    require_ray()
+    from slm_lab.experiment.ray_child import sessions_on  # imports Ray, which is installed only where it is wanted
+
+    with sessions_on(address) as (begin, room):
+        jobs = max(1, min(trial.spec.meta.max_session, room.cpus // trial.options.threads))
+        logger.info(f"{jobs} sessions at once on {room}")
+        trial.options = replace(trial.options, begin=begin, jobs=jobs)
+        return trial.run()
 
 
 def uploads(folder: Path, options: RunOptions) -> AbstractContextManager[object]:

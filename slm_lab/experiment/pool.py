@@ -6,9 +6,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from multiprocessing.connection import Connection, wait
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from slm_lab.experiment.child import Child, start
+from slm_lab.experiment.child import start
 from slm_lab.experiment.session import Stop
 from slm_lab.experiment.worker import DoneMessage, FailedMessage, Message, StoppedMessage, Task
 from slm_lab.lib.errors import RunError
@@ -17,11 +17,34 @@ PATIENCE = 120.0  # seconds a session may take to write its checkpoint and end, 
 K = TypeVar("K", bound=Hashable)
 
 
+class Child(Protocol):
+    """A session that runs somewhere else, and the pipe it talks through."""
+
+    pipe: Connection
+
+    def ask_to_end(self, reason: str) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def ended(self, timeout: float) -> str:
+        """How it ended, in words."""
+        ...
+
+
+Start = Callable[[Task], Child]
+
+
 class Pool(Generic[K]):
     """Runs the tasks behind keys in order; `tell` hears of every start, which is None, and all they say."""
 
-    def __init__(self, task: Callable[[K], Task], tell: Callable[[K, Message | None], None], stop: Stop) -> None:
-        self._task, self._tell, self._stop = task, tell, stop
+    def __init__(
+        self,
+        task: Callable[[K], Task],
+        tell: Callable[[K, Message | None], None],
+        stop: Stop,
+        begin: Start = start,
+    ) -> None:
+        self._task, self._tell, self._stop, self._begin = task, tell, stop, begin
         self._running: dict[K, Child] = {}
         self._ended = set[K]()  # those that said how they ended
 
@@ -48,7 +71,7 @@ class Pool(Generic[K]):
 
     def _start(self, key: K) -> None:
         try:
-            self._running[key] = start(self._task(key))
+            self._running[key] = self._begin(self._task(key))
         except RunError as error:
             self._tell(key, FailedMessage(str(error), ""))
         else:
@@ -70,11 +93,10 @@ class Pool(Generic[K]):
             self._tell(key, message)
 
     def _end(self, key: K) -> None:
-        child = self._running.pop(key)
-        child.process.join(timeout=10)
+        how = self._running.pop(key).ended(timeout=10)
         if key in self._ended:
             return
         if self._stop.reason:  # a signal to all of us came before it could listen
             self._tell(key, StoppedMessage())
         else:
-            self._tell(key, FailedMessage(f"its process ended with exit code {child.process.exitcode}", ""))
+            self._tell(key, FailedMessage(how, ""))

@@ -16,7 +16,7 @@ from slm_lab.experiment import analysis
 from slm_lab.experiment.hogwild import Team, team
 from slm_lab.experiment.metric_files import write_trial
 from slm_lab.experiment.paths import Paths
-from slm_lab.experiment.pool import Pool
+from slm_lab.experiment.pool import Pool, Start
 from slm_lab.experiment.progress import Status, SummaryRow
 from slm_lab.experiment.session import Options, Stop
 from slm_lab.experiment.track import Row
@@ -62,6 +62,7 @@ class TrialOptions:
     log_level: str = "INFO"
     extra_graphs: bool = False
     resume: bool = False
+    begin: Start | None = None  # where sessions run; None for processes of this machine
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ class Trial:
         for k in set(range(self.spec.meta.max_session)) - set(todo):
             self.display.status(k, "done")
         with signals(self.stop), self.display:
-            if self.spec.meta.max_session == 1:
+            if self.options.begin is not None:
+                Pool(self.task, self.receive, self.stop, self.options.begin).run(deque(todo), self.options.jobs)
+            elif self.spec.meta.max_session == 1:
                 for k in todo:
                     self.display.status(k, "running")
                     with also_to(self.options.log_level, self.paths.for_session(k).session_log):

@@ -124,6 +124,18 @@ def _package(source: Source, path: Path) -> str:
         )
 
 
+UPDATE_STATS = torch.ops.aten.batch_norm_update_stats.default
+
+
+def _batch_stats(x: Tensor, mean: Tensor | None, var: Tensor | None, momentum: float) -> tuple[Tensor, Tensor]:
+    """What batch_norm_update_stats gives for [B, C, ...]: a compiled function could call that only through Python."""
+    assert mean is None
+    assert var is None
+    dims = [0, *range(2, x.dim())]
+    middle = x.mean(dims, keepdim=True)
+    return middle.flatten(), (x - middle).square().mean(dims)
+
+
 def trace(source: Source) -> tuple[fx.GraphModule, list[str]]:
     """What the function does, as operations of torch on its inputs, and the names of what it gives."""
     names = list[str]()
@@ -136,7 +148,8 @@ def trace(source: Source) -> tuple[fx.GraphModule, list[str]]:
     from torch.fx.experimental.proxy_tensor import make_fx  # takes a second, which loading a library need not
 
     # stand-ins without numbers: nothing is changed by looking, and a tensor that is no input is an error
-    graph: fx.GraphModule = make_fx(listed, tracing_mode="fake")(*source.example)
+    traced = make_fx(listed, decomposition_table={UPDATE_STATS: _batch_stats}, tracing_mode="fake")
+    graph: fx.GraphModule = traced(*source.example)
     return graph, names
 
 
