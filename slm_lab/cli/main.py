@@ -20,7 +20,9 @@ from slm_lab.cli.baseline import baseline
 from slm_lab.cli.bench import app as bench_app
 from slm_lab.cli.hub import hub_to_write, list_runs, pull, push
 from slm_lab.cli.net import app as net_app
-from slm_lab.cli.options import SIGNAL_CODES, Debug, Sets
+from slm_lab.cli.options import SIGNAL_CODES, Debug, Sets, say
+from slm_lab.cli.ray import SETTINGS
+from slm_lab.cli.ray import stop_ray as end_ray
 from slm_lab.cli.remote import run_remote
 from slm_lab.cli.results import compare, plot, plot_list, retro
 from slm_lab.cli.spec import app as spec_app
@@ -33,11 +35,6 @@ COMMANDS = (
     *("run", "run-remote", "enjoy", "bench", "spec", "net", "plot", "plot-list", "retro", "compare", "verify"),
     *("baseline", "push", "pull", "list"),
 )
-RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # no reports home
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # tables of its own for each trial, which nobody reads
-    "RAY_worker_niceness": "0",  # else trials get what every other process leaves
-}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(spec_app, name="spec")
@@ -111,9 +108,20 @@ def run(
         typer.Option("--upload-hf", help="Push the run to HF_REPO on the hub while it goes on, and when it ends."),
     ] = False,
     upload_every: Annotated[float, typer.Option(min=0.1, help="Minutes between uploads with --upload-hf.")] = 10.0,
+    dstack: Annotated[bool, typer.Option("--dstack", hidden=True, help="The older name of run-remote.")] = False,
+    stop_ray: Annotated[
+        bool, typer.Option("--stop-ray", "--kill-ray", hidden=True, help="End Ray of searches.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Train a spec, continue an interrupted run, or watch a trained one. Without arguments: PPO on CartPole."""
+    if stop_ray:
+        end_ray()
+        return
+    if dstack:
+        say(["--dstack is the older name of `slm-lab run-remote`, which takes more options."])
+        run_remote(spec_file, spec_name, mode, sets, profile=profile)
+        return
     from slm_lab.experiment.control import RunOptions
     from slm_lab.experiment.run import parse_mode
     from slm_lab.experiment.run import run as run_spec
@@ -195,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = with_command(sys.argv[1:] if arguments is None else arguments)
     # `module:Class` may lie beside the spec one works on; last, so that it shadows nothing
     sys.path.append(os.getcwd())
-    for name, value in RAY.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     # else the first of several sessions takes most of a GPU for itself
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -37,17 +37,18 @@ def require_ray() -> None:
 @contextmanager
 def cluster(address: str | None) -> Iterator[Room]:
     """Ray while this lasts: started here with this machine's cores, or the one at an address, which stays up."""
-    require_ray()
     import ray
 
-    _reach(address)
-    logging.getLogger("ray").setLevel(logging.ERROR)  # what a user must know is said here
+    # what a user must know is said here; Ray Tune would show the traceback of each failed trial again
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     # trials keep the driver's folder, so that paths and `module:Class` in a spec mean the same there
     options["runtime_env"] = {"env_vars": {"RAY_CHDIR_TO_TRIAL_DIR": "0"}}
     try:
         if address is None:
-            ray.init(num_cpus=cores(), include_dashboard=False, **options)
+            # niceness: else trials get what every other process leaves
+            ray.init(num_cpus=cores(), include_dashboard=False, _system_config={"worker_niceness": 0}, **options)
         else:
             ray.init(address=address, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -61,9 +62,10 @@ def cluster(address: str | None) -> Iterator[Room]:
         ray.shutdown()
 
 
-def _reach(address: str | None) -> None:
+def reach(address: str) -> None:
     """Raise where nobody listens at host:port; Ray itself would go on asking for many minutes."""
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    require_ray()
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         return
     if not port.isdecimal():

@@ -16,7 +16,6 @@ from slm_lab.env import has_engines
 from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
 from slm_lab.experiment.child import warm_up
-from slm_lab.experiment.cluster import require_ray
 from slm_lab.experiment.computing import Wanted, choose_computing
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.hogwild import as_workers
@@ -107,14 +106,15 @@ def prepare(loaded: Loaded, mode: str, options: RunOptions) -> Prepared:
 
 def prepare_drawn(spec: Spec, paths: Paths, options: RunOptions) -> Prepared:
     """A trial of a search, in the search's folder: its rest where it was begun with the same values, else all of it."""
+    notes, facts = list[str](), list[str]()
+    spec = as_workers(spec, notes)
     if paths.trial_spec.exists():
         saved = read_saved(paths.trial_spec)
         if not difference(saved, spec):
             return Prepared(saved, paths, Loaded(saved, [], []), resume=True)
         for path in paths.trial_files():
             path.unlink()
-    notes, facts = list[str](), list[str]()
-    spec = _recorded(as_workers(spec, notes), paths.trial, "search", options, notes, facts)
+    spec = _recorded(spec, paths.trial, "search", options, notes, facts)
     return Prepared(spec, paths, Loaded(spec, notes, facts), resume=False)
 
 
@@ -251,9 +251,6 @@ def _run(run: Prepared, mode: str, options: RunOptions, logging: Logging) -> Run
 
 def _over(trial: Trial, address: str) -> TrialResult:
     """Run a trial with its sessions spread over a Ray cluster."""
-    if trial.spec.workers > 1:
-        raise LabError("--ray-address: workers of meta.distributed share memory, so they stay on one machine.")
-    require_ray()
     from slm_lab.experiment.ray_child import sessions_on  # imports Ray, which is installed only where it is wanted
 
     with sessions_on(address) as (begin, room):

@@ -7,8 +7,9 @@ when either side does, so that a session whose run is gone stops by itself.
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import AuthenticationError, Pipe
@@ -30,8 +31,9 @@ def sessions_on(address: str) -> Iterator[tuple[Start, Room]]:
 
 
 @ray.remote(max_calls=1, max_retries=0)  # a worker that ran a session is not used again, as its threads are set
-def _session(task: Task, address: tuple[str, int], key: bytes) -> None:
-    """Run one session on a node and say how it goes."""
+def _session(task: Task, address: tuple[str, int], key: bytes, modules: Sequence[str]) -> None:
+    """Run one session on a node and say how it goes; `modules` are folders in which a spec's own ones may lie."""
+    sys.path.extend(place for place in modules if place not in sys.path)  # last, so that they shadow nothing
     with Client(address, authkey=key) as pipe:
         try:
             must_see(task.paths.predir, task.paths.trial_spec)
@@ -49,7 +51,7 @@ class RayChild:
         self._listener = Listener((host, 0), authkey=key)
         placed = replace(task, paths=replace(task.paths, predir=task.paths.predir.resolve()))
         called = _session.options(num_cpus=task.threads, name=f"session {task.paths.session}")
-        self._place = called.remote(placed, self._listener.address, key)  # Ray's name of the result to come
+        self._place = called.remote(placed, self._listener.address, key, sys.path)  # Ray's name of the result to come
         self.pipe, self._inlet = Pipe(duplex=False)
         self._far: Connection | None = None  # the session, once it has called
         self._asked, self._lock = "", threading.Lock()

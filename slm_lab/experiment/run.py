@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slm_lab.experiment.cluster import require_ray
+from slm_lab.experiment.cluster import reach, require_ray
 from slm_lab.experiment.control import RunOptions, RunResult, resume, start
 from slm_lab.lib import log
 from slm_lab.lib.errors import LabError, hint
 from slm_lab.spec.load import Loaded, from_mapping, load, spec_names
+from slm_lab.spec.schema import Spec
 
 MODES = ("dev", "train", "search", "enjoy")
 
@@ -42,6 +43,8 @@ def run(
     if word == "enjoy":
         raise LabError("mode: to watch a trained agent from Python use slm_lab.load(folder).act(obs).")
     loaded = _loaded(spec, name, sets)
+    if options.ray_address is not None:
+        _check_spread(loaded.spec, word, options.ray_address)
 
     def logging(file: Path | None, console: Any) -> None:
         log.configure(options.log_level, file, console)
@@ -54,6 +57,13 @@ def run(
     if target is None:
         return start(loaded, word, options, logging)
     return resume(loaded, word, target, options, logging)
+
+
+def _check_spread(spec: Spec, mode: str, address: str) -> None:
+    """Raise where a run cannot be spread over a cluster, before anything is written."""
+    if mode != "search" and spec.workers > 1:
+        raise LabError("--ray-address: workers of meta.distributed share memory, so they stay on one machine.")
+    reach(address)
 
 
 def _loaded(spec: Mapping[str, Any] | str | Path, name: str | None, sets: Sequence[str]) -> Loaded:

@@ -62,20 +62,22 @@ class NumberedSearch(OptunaSearch):
         self, space: Space, sampler: BaseSampler, past: Sequence[Drawn], tell: Callable[[int, dict[str, float]], None]
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        waiting = [trial for trial in past if trial.status == "running"]
+        past = sorted(past, key=lambda trial: trial.trial)
         super().__init__(
             space={dimension.path: distribution(dimension) for dimension in space.dimensions},
             metric=METRIC,
             mode="max",
-            points_to_evaluate=[dict(trial.drawn) for trial in waiting] or None,
             sampler=sampler,
         )
         self.tell = tell
-        self.numbers = [trial.trial for trial in waiting]
+        self.numbers = [trial.trial for trial in past if trial.status == "running"]
         self.next = 1 + max((trial.trial for trial in past), default=-1)
+        study: Any = self._ot_study
         self.given: dict[str, int] = {}  # Ray's name of a trial -> its number
-        for trial in past:
-            if trial.status != "running":
+        for trial in past:  # in the order they were drawn, on which the next draw depends
+            if trial.status == "running":
+                study.enqueue_trial(dict(trial.drawn))
+            else:
                 failed = trial.rank[0]  # without a score
                 self.add_evaluated_point(dict(trial.drawn), 0.0 if failed else trial.score, error=failed)
 
@@ -90,6 +92,9 @@ class NumberedSearch(OptunaSearch):
                 self.given[trial_id], self.next = self.next, self.next + 1
             self.tell(self.given[trial_id], drawn)
         return {TRIAL: self.given[trial_id], "drawn": drawn}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Nothing: how a trial ends counts here, and what it tells on the way is for the scheduler."""
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: a search goes on from its own record."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -185,11 +186,11 @@ def _tune(plan: Plan, record: SearchRecord, view: SearchView, room: Room, option
             f"{room.gpus:g}."
         )
     left = plan.trials - len(record.of("done", "stopped", "failed"))
-    at_once = min(left, int(room.cpus / cpu), options.jobs or left)
-    job = Job(plan.spec, plan.space, plan.paths, _within(options, cpu, at_once, room))
-    logger.info(
-        f"{left} trials to run, {at_once} at once, on {room.cpus} cores of {room.nodes} node{'s' * (room.nodes > 1)}"
-    )
+    most = min(int(room.cpus / cpu), options.jobs or plan.trials)
+    at_once = min(left, most)
+    # by what the whole search runs at once: threads, and with them numbers, are not to depend on where it was killed
+    job = Job(plan.spec, plan.space, plan.paths, _within(options, cpu, min(plan.trials, most), room), tuple(sys.path))
+    logger.info(f"{left} trials to run, {at_once} at once, on {room}")
 
     def trainable(config: Mapping[str, Any]) -> None:
         run_drawn(job, config[TRIAL], config["drawn"], lambda frame, score: tune.report({TIME: frame, METRIC: score}))
@@ -199,7 +200,8 @@ def _tune(plan: Plan, record: SearchRecord, view: SearchView, room: Room, option
     sampler = StatelessSampler(plan.spec.meta.random_seed, startup)
 
     def begins(number: int, drawn: Mapping[str, float]) -> None:
-        record.put(Drawn(number, drawn, plan.space.values(drawn)))
+        if number not in record.trials:  # else it goes on, with what is known of it
+            record.put(Drawn(number, drawn, plan.space.values(drawn)))
 
     tuner = tune.Tuner(
         tune.with_resources(trainable, {"cpu": cpu, "gpu": gpu}),
@@ -228,9 +230,24 @@ def _within(options: RunOptions, cpu: float, at_once: int, room: Room) -> RunOpt
     return replace(options, jobs=max(1, int(cpu)), share=here)
 
 
-def informed(asha: Asha, max_frame: int, past: list[Drawn], paths: Paths) -> ASHAScheduler:
+class Informed(ASHAScheduler):
+    """ASHA that knows the rows of earlier sittings: they fill its rungs, and what they decided then stays decided."""
+
+    def __init__(self, rows: Mapping[int, list[dict[str, float]]], **options: Any) -> None:
+        super().__init__(**options)
+        self.rows = rows  # trial -> results
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        for row in self.rows.get(trial.config[TRIAL], ()):
+            self.on_trial_result(tune_controller, trial, row)
+
+
+def informed(asha: Asha, max_frame: int, past: list[Drawn], paths: Paths) -> Informed:
     """ASHA that knows how far earlier trials of the search came, by the rows of their tables."""
-    scheduler = ASHAScheduler(
+    rows = {trial.trial: _rows(replace(paths, trial=trial.trial)) for trial in past if trial.status != "failed"}
+    scheduler = Informed(
+        rows,
         time_attr=TIME,
         metric=METRIC,
         mode="max",
@@ -241,20 +258,26 @@ def informed(asha: Asha, max_frame: int, past: list[Drawn], paths: Paths) -> ASH
     )
     nobody: Any = None  # asks: the decisions were taken then
     for trial in past:
-        table = replace(paths, trial=trial.trial).for_session(0).session_table("train")
-        if trial.status in ("done", "stopped") and table.exists():
-            before: Any = Before(f"before_{trial.trial}")
-            scheduler.on_trial_add(nobody, before)
-            for row in pd.read_csv(table).dropna(subset=[TIME, METRIC]).to_dict("records"):
-                scheduler.on_trial_result(nobody, before, {TIME: int(row[TIME]), METRIC: float(row[METRIC])})
+        if trial.status in ("done", "stopped"):
+            scheduler.on_trial_add(nobody, Before(f"before_{trial.trial}", {TRIAL: trial.trial}))
     return scheduler
+
+
+def _rows(paths: Paths) -> list[dict[str, float]]:
+    """What a trial reported, by its table."""
+    table = paths.for_session(0).session_table("train")
+    if not table.exists():
+        return []
+    found = pd.read_csv(table).dropna(subset=[TIME, METRIC])
+    return [{TIME: int(row[TIME]), METRIC: float(row[METRIC])} for row in found.to_dict("records")]
 
 
 @dataclass(frozen=True)
 class Before:
-    """A trial of an earlier sitting, as a scheduler asks about it."""
+    """A trial that ended in an earlier sitting, as a scheduler asks about it."""
 
     trial_id: str
+    config: Mapping[str, Any]
 
 
 class Watch(tune.Callback):

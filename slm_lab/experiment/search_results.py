@@ -37,6 +37,8 @@ def conclude(
     """Write table, graphs and best specs of a search as far as it came; names of the best specs, best first."""
     console = Console() if console is None else console
     ranked = record.ranked()
+    if not ranked:
+        return []  # stopped before anything was drawn
     found = {trial.trial: trial_metrics(spec, replace(paths, trial=trial.trial)) for trial in ranked}
     table = experiment_table(ranked, found)
     for path in (paths.experiment_table, paths.beside_spec(paths.experiment_table)):
@@ -93,6 +95,8 @@ def _graphs(
     for path in (paths.experiment_graph, paths.beside_spec(paths.experiment_graph)):
         write_bytes(path, image)
     local = {number: metrics["local"] for number, metrics in sorted(found.items()) if metrics["local"]["frames"]}
+    if not local:
+        return  # all failed before their first row
     for what, label, curves in (
         ("mean_returns_vs_frames", "mean return", [_curve(f"t{n}", own, average=False) for n, own in local.items()]),
         (

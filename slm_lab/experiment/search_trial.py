@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from loguru import logger
 
 from slm_lab.agent.plan import plan_agent
@@ -37,6 +37,7 @@ class Job:
     space: Space
     paths: Paths  # of the experiment, absolute
     options: RunOptions  # with the sessions at once and the runs at once that a reservation leaves room for
+    modules: tuple[str, ...] = ()  # where the driver finds modules: a spec may name one of them
 
 
 def readable(spec: Spec) -> None:
@@ -45,10 +46,13 @@ def readable(spec: Spec) -> None:
 
 
 class Reporter:
-    """Reports where the sessions of a trial stand together: mean score, mean frame. A score that is NaN is not told."""
+    """Reports where the sessions of a trial stand together: mean score, mean frame. A score that is NaN is not told.
 
-    def __init__(self, report: Report, planned: int) -> None:
-        self.report, self.planned = report, planned
+    Nor are rows of the end: who hears of them may cut the trial off before it has summed up.
+    """
+
+    def __init__(self, report: Report, planned: int, frames: int) -> None:
+        self.report, self.planned, self.frames = report, planned, frames
         self.latest: dict[int, tuple[int, float]] = {}
 
     def __enter__(self) -> Reporter:
@@ -62,8 +66,9 @@ class Reporter:
     def row(self, session: int, row: Row) -> None:
         self.latest[session] = int(row["frame"]), float(row["total_reward_ma"])
         scores = [score for _, score in self.latest.values() if math.isfinite(score)]
-        if scores:
-            self.report(sum(frame for frame, _ in self.latest.values()) // self.planned, float(np.mean(scores)))
+        frame = sum(frame for frame, _ in self.latest.values()) // self.planned
+        if scores and frame < self.frames:
+            self.report(frame, float(np.mean(scores)))
 
     def status(self, session: int, status: Status) -> None:
         """Rows say it all."""
@@ -72,29 +77,17 @@ class Reporter:
 def run_drawn(job: Job, number: int, drawn: Mapping[str, float], report: Report) -> None:
     """Run a trial to its end, or the rest of it; raises where it gives no score."""
     must_see(job.paths.predir, job.paths.experiment_spec)
+    sys.path.extend(place for place in job.modules if place not in sys.path)  # last, so that they shadow nothing
     paths = replace(job.paths, trial=number)
-    configure_worker(job.options.log_level, paths.trial_log, lambda level, text: None)
     spec = with_values(job.spec, job.space.values(drawn), readable)
-    run = prepare_drawn(spec, paths, job.options)
+    run = prepare_drawn(spec, paths, job.options)  # may clear files of another draw away, its log among them
+    configure_worker(job.options.log_level, paths.trial_log, lambda level, text: None)
     for line in (*run.said.applied, *run.said.notes):
         logger.info(line)
     write_json(paths.trial_spec, dump(run.spec))
-    reporter = Reporter(report, spec.meta.max_session)
-    if run.resume:
-        tell_past(reporter, paths, spec.meta.max_session)
+    reporter = Reporter(report, spec.meta.max_session, spec.session_frames)
     result = trial_of(run, "search", job.options, reporter).run()
     report(spec.session_frames, _score(result, spec))
-
-
-def tell_past(reporter: Reporter, paths: Paths, sessions: int) -> None:
-    """Report the rows of an earlier sitting again: whoever compares trials may never have seen them."""
-    for session in range(sessions):
-        kept, table = paths.for_session(session).newest_frame(), paths.for_session(session).session_table("train")
-        if kept is None or not table.exists():
-            continue
-        rows = pd.read_csv(table).dropna(subset=["frame"])
-        for row in rows[rows["frame"] <= kept].to_dict("records"):
-            reporter.row(session, {str(key): value for key, value in row.items()})
 
 
 def _score(result: TrialResult, spec: Spec) -> float:

@@ -89,4 +89,4 @@ def _value(value: Any) -> str:
 
 
 def _score(trial: Drawn) -> str:
-    return format_number("total_reward_ma", trial.score)
+    return format_number("total_reward_ma", math.nan if trial.rank[0] else trial.score)
