@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from slm_lab.experiment.analysis import engineering, moving_average
-from slm_lab.experiment.paths import LISTED, Kind, Paths
-from slm_lab.lib.errors import LabError, hint
+from slm_lab.experiment.paths import Kind, Paths
+from slm_lab.lib.errors import LabError, hint, listing
 from slm_lab.lib.io import read_json
 from slm_lab.spec.random_baseline import baseline, entry_key
 from slm_lab.spec.schema import EnvSpec, MetaSpec
@@ -117,8 +117,7 @@ def find_run(name: str, data_dir: Path) -> Path:
     known = [path.name for path in run_folders(data_dir)] if data_dir.is_dir() else []
     listed = [folder for folder in known if name in folder] or known
     near = " Near: " if listed != known else f"{hint(name, known)} There is: "
-    more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
-    there = f"{near}{', '.join(listed[:LISTED])}{more}." if known else " There are no runs in it."
+    there = f"{near}{listing(listed)}." if known else " There are no runs in it."
     raise LabError(f"{name}: no such run folder, neither in {data_dir} nor as a path.{there}")
 
 

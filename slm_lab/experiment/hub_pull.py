@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slm_lab.experiment.hub import CARD, CONNECT, ROOT, Hub
-from slm_lab.experiment.paths import LISTED
-from slm_lab.lib.errors import LabError, RunError
+from slm_lab.lib.errors import LabError, RunError, listing
 from slm_lab.lib.io import make_folder
 
 if TYPE_CHECKING:
@@ -109,10 +108,9 @@ def _inside(target: Path, folder: Path) -> bool:
 def _refuse_to_overwrite(files: Sequence[Remote], folder: Path) -> None:
     differing = [str(file.target.relative_to(folder.resolve())) for file in files if not file.is_at(file.target)]
     if differing:
-        more = f" and {len(differing) - LISTED} more" if len(differing) > LISTED else ""
         raise LabError(
             f"{folder}: files there differ from those on the hub, and none is overwritten: "
-            f"{', '.join(differing[:LISTED])}{more}. Move them away, or choose another --data-dir."
+            f"{listing(differing)}. Move them away, or choose another --data-dir."
         )
 
 

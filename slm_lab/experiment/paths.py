@@ -9,13 +9,12 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
-from slm_lab.lib.errors import LabError, hint
+from slm_lab.lib.errors import LabError, hint, listing
 from slm_lab.lib.io import make_folder
 
 Kind = Literal["train", "eval"]  # which of a session's two tables
 STAMP = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
 TEMPORARY = re.compile(r"\.tmp\d+$")
-LISTED = 20  # folders an error names
 
 
 @dataclass(frozen=True)
@@ -234,6 +233,5 @@ def _no_run(data_dir: Path, name: str, folders: list[str]) -> str:
     if not folders:
         return f"{data_dir}: no run of spec {name!r}; there are no runs in this folder."
     by_age = sorted(folders, key=lambda folder: STAMP.sub(r" \1", folder).rsplit(" ", 1)[1], reverse=True)
-    shown = ", ".join(by_age[:LISTED]) + (f" and {len(by_age) - LISTED} more" if len(by_age) > LISTED else "")
     names = sorted({STAMP.sub("", folder) for folder in folders})
-    return f"{data_dir}: no run of spec {name!r}.{hint(name, names)} There is: {shown}."
+    return f"{data_dir}: no run of spec {name!r}.{hint(name, names)} There is: {listing(by_age)}."

@@ -19,7 +19,7 @@ Kind = Literal["cpu-train", "cpu-search", "gpu-train", "gpu-search"]
 Spot = Literal["auto", "spot", "on-demand"]
 MODES = ("dev", "train", "search")
 NAME_LENGTH = 41  # of a run, in dstack
-UPLOAD_MINUTES = 10  # what a machine that is taken away can lose
+UPLOAD_MINUTES = 5  # what a machine that is taken away can lose
 ID_TIME = "%Y_%m_%d_%H%M%S"
 PYTHON = "3.11"  # the version that the pins are tested with
 
@@ -135,8 +135,8 @@ def task_file(kind: Kind) -> Path:
 
 def task_text(kind: Kind, rented: Machine) -> str:
     """The task as YAML."""
-    header = f"# written by `slm-lab run-remote`, anew with each call: {kind}\n"
-    return header + yaml.safe_dump(task(kind, rented), sort_keys=False, width=200)
+    written: str = yaml.safe_dump(task(kind, rented), sort_keys=False, width=200)
+    return f"# written by `slm-lab run-remote`, anew with each call: {kind}\n{written}"
 
 
 def task_name(text: str) -> str:

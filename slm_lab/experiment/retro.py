@@ -14,6 +14,8 @@ from slm_lab.experiment.lock import alone
 from slm_lab.experiment.metric_files import write_session, write_trial
 from slm_lab.experiment.paths import Kind, Paths
 from slm_lab.experiment.plot import session_graphs
+from slm_lab.experiment.search_record import SearchRecord
+from slm_lab.experiment.search_results import summarise
 from slm_lab.lib.errors import LabError
 from slm_lab.lib.io import make_folder
 
@@ -38,9 +40,21 @@ def retro(folder: Path, extra_graphs: bool = False) -> Retro:
             make_folder(folder / folder_name)
         for run in runs:
             _retro_trial(run, extra_graphs, done)
+        if runs[0].search and runs[0].paths.trial_data.exists():
+            _retro_search(runs[0], extra_graphs, done)
     if not done.written:
         raise LabError(f"{folder}: nothing to compute: no session has a table with rows in its info folder.")
     return done
+
+
+def _retro_search(run: Finished, extra_graphs: bool, done: Retro) -> None:
+    """The table and the graphs over all trials of a search."""
+    try:
+        ranked = SearchRecord.at(run.paths).ranked()
+    except LabError as error:  # public SLM-Lab kept other things in a file of that name
+        done.notes.append(f"{error} Its trials are done one by one.")
+        return
+    done.written.extend(summarise(run.paths, ranked, run.planned, run.baseline or 0.0, extra_graphs))
 
 
 def _nobody_else(paths: Paths) -> AbstractContextManager[None]:

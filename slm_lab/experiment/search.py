@@ -43,8 +43,8 @@ from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.record import git_state
 from slm_lab.experiment.sampler import METRIC, TIME, TRIAL, NumberedSearch, StatelessSampler
+from slm_lab.experiment.search_end import conclude
 from slm_lab.experiment.search_record import Drawn, SearchRecord, SearchResult
-from slm_lab.experiment.search_results import conclude
 from slm_lab.experiment.search_trial import Job, readable, run_drawn
 from slm_lab.experiment.search_view import SearchView
 from slm_lab.experiment.validate import validate

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
+LISTED = 20  # names an error gives
 
 
 class LabError(Exception):
@@ -26,6 +27,12 @@ def hint(name: str, known: Iterable[str]) -> str:
     names = {str(k).lower(): str(k) for k in known}
     near = get_close_matches(name.lower(), list(names), n=1, cutoff=0.6)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
+
+
+def listing(names: Sequence[str]) -> str:
+    """Names as an error gives them: `a, b and 3 more`."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
 
 
 def lookup(registry: Mapping[str, T], name: object, path: str, kind: str) -> T:

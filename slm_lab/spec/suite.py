@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from slm_lab.lib.errors import LabError, SpecError, hint
+from slm_lab.lib.errors import LabError, SpecError, hint, listing
 from slm_lab.spec.load import Loaded, load
 from slm_lab.spec.overrides import RECORDED
 from slm_lab.spec.parse import Float, Int, Model, parse
@@ -20,7 +20,6 @@ from slm_lab.spec.text import parse_yaml
 FOLDER = Path(__file__).parent / "benchmark"
 SUITE = FOLDER / "suite.yaml"
 CONTINUOUS_LANDER = "LunarLanderContinuous-v3"
-LISTED = 20  # names an error gives
 
 
 class Cell(Model):
@@ -94,9 +93,9 @@ def choose(cells: Iterable[Cell], family: str | None, algorithm: str | None, env
         known = sorted({str(cell.model_dump()[key]) for cell in chosen})
         chosen = [cell for cell in chosen if str(cell.model_dump()[key]).lower() == wanted.lower()]
         if not chosen:
-            near, more = hint(wanted, known), f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
-            shown = ", ".join(known[:LISTED]) + more
-            raise LabError(f"--{key}: nothing in the suite is {wanted!r}.{near} Known: {shown}.")
+            raise LabError(
+                f"--{key}: nothing in the suite is {wanted!r}.{hint(wanted, known)} Known: {listing(known)}."
+            )
     return chosen
 
 

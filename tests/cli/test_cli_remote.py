@@ -80,7 +80,7 @@ def test_dstack_gets_the_file_the_name_and_the_words_of_the_run(programs: Path) 
     assert kept["file"] == Path(".dstack/run-cpu-train.yml").read_text()
     assert yaml.safe_load(kept["file"])["resources"] == {"cpu": "2..", "memory": "8GB..", "gpu": 0}
     assert sent(kept) == [
-        *("run", "--upload-hf", "--upload-every", "10", "--set=max_frame=1e4", "--"),
+        *("run", "--upload-hf", "--upload-every", "5", "--set=max_frame=1e4", "--"),
         *(FILE, "ppo_cartpole", "train"),
     ]
     assert (kept["env"]["HF_TOKEN"], kept["env"]["HF_REPO"]) == (TOKEN, "me/runs")

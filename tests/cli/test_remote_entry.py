@@ -84,7 +84,7 @@ def entered(hub: FakeHub, mode: str = "train") -> int:
 
 
 def words_of(mode: str) -> list[str]:
-    return ["run", "--upload-hf", "--upload-every", "10", "--set=a=x y", "--", "f.json", "tiny", mode]
+    return ["run", "--upload-hf", "--upload-every", "5", "--set=a=x y", "--", "f.json", "tiny", mode]
 
 
 def test_with_nothing_on_the_hub_a_new_run_starts_that_uploads(calls: list[list[str]]) -> None:

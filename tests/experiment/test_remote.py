@@ -252,7 +252,7 @@ def test_a_mode_that_makes_no_sense_elsewhere_is_refused(mode: str, told: str) -
 
 def test_the_run_uploads_while_it_goes_on_and_ends_with_file_name_and_mode() -> None:
     assert arguments("f.json", "tiny", "train", ["a=1", "b=x y"], profile=True) == [
-        *("run", "--upload-hf", "--upload-every", "10", "--set=a=1", "--set=b=x y", "--profile"),
+        *("run", "--upload-hf", "--upload-every", "5", "--set=a=1", "--set=b=x y", "--profile"),
         *("--", "f.json", "tiny", "train"),
     ]
 

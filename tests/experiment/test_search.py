@@ -29,6 +29,7 @@ from staged_envs import seed_of_trial
 from slm_lab.experiment.control import RunOptions, read_saved
 from slm_lab.experiment.finished import read_result
 from slm_lab.experiment.paths import Paths
+from slm_lab.experiment.retro import retro
 from slm_lab.experiment.run import run
 from slm_lab.experiment.sampler import TRIAL, NumberedSearch, StatelessSampler
 from slm_lab.experiment.search import RETRIES
@@ -107,6 +108,10 @@ def test_a_search_ends_with_a_table_though_trials_crash_and_is_then_only_summed_
     assert again.search.complete
     assert SearchRecord.at(paths).trials == trials
     assert {name: found for name, found in contents(result.predir).items() if own.search(name)} == of_trials
+
+    paths.experiment_table.unlink()
+    assert paths.experiment_table in retro(result.predir).written
+    pd.testing.assert_frame_equal(pd.read_csv(paths.experiment_table), table)
 
 
 class Killed:

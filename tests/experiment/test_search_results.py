@@ -22,8 +22,9 @@ from slm_lab.experiment.control import RunOptions, read_saved
 from slm_lab.experiment.finished import read_table
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.scatter import scatter_grid
+from slm_lab.experiment.search_end import best_specs, conclude, prune
 from slm_lab.experiment.search_record import SearchRecord
-from slm_lab.experiment.search_results import METRICS, best_specs, conclude, experiment_table, prune
+from slm_lab.experiment.search_results import METRICS, experiment_table
 from slm_lab.experiment.search_results import trial_metrics as metrics_of
 from slm_lab.spec.load import load
 from slm_lab.spec.random_baseline import baseline
@@ -52,28 +53,27 @@ def touch(*files: Path) -> None:
 
 
 def test_metrics_of_a_trial_are_those_of_its_sessions(paths: Paths) -> None:
-    spec = searched_spec(meta={"max_session": 2})
     for session, returns in enumerate([(20.0, 40.0), (30.0, 60.0)]):
         write_table(paths, session, "eval", returns)
     tables = [read_table(paths.for_session(k).session_table("eval")) for k in (0, 1)]
     expected = trial_metrics([session_metrics(table, ZERO) for table in tables], 2)
-    assert_equal(metrics_of(spec, paths), expected)
-    assert metrics_of(spec, paths)["scalar"]["total_reward_ma"] == (30 + 45) / 2
+    assert_equal(metrics_of(paths, 2, ZERO), expected)
+    assert metrics_of(paths, 2, ZERO)["scalar"]["total_reward_ma"] == (30 + 45) / 2
 
 
 def test_a_trial_that_was_stopped_on_the_way_is_judged_by_its_training_rows(paths: Paths) -> None:
     write_table(paths, 0, "train", (20.0, 40.0))
-    scalar = metrics_of(searched_spec(), paths)["scalar"]
+    scalar = metrics_of(paths, 1, ZERO)["scalar"]
     assert (scalar["frame"], scalar["total_reward_ma"]) == (200, 30.0)
     write_table(paths, 0, "eval", (50.0, 70.0, 90.0))  # an evaluation counts for more
-    assert metrics_of(searched_spec(), paths)["scalar"]["total_reward_ma"] == 70.0
+    assert metrics_of(paths, 1, ZERO)["scalar"]["total_reward_ma"] == 70.0
 
 
 def test_the_table_has_a_row_for_each_trial_the_best_first(paths: Paths) -> None:
     ranked = [drawn(1, -10.0, gamma=0.9375, layers=1), drawn(0, -20.0), drawn(2, 99.0, "failed")]
     for trial, returns in ((1, (-12.0, -8.0)), (0, (-20.0, -20.0)), (2, (99.0, 99.0))):
         write_table(of_trial(paths, trial), 0, "eval", returns)
-    found = {n: metrics_of(searched_spec(), of_trial(paths, n)) for n in (0, 1, 2)}
+    found = {n: metrics_of(of_trial(paths, n), 1, ZERO) for n in (0, 1, 2)}
     table = experiment_table(ranked, found)
     assert list(table) == ["trial", GAMMA, LAYERS, *METRICS, "status"]
     assert METRICS[:3] == ("frame", "total_reward_ma", "strength")
@@ -86,7 +86,7 @@ def test_the_table_has_a_row_for_each_trial_the_best_first(paths: Paths) -> None
 
 
 def test_a_trial_without_any_table_is_a_row_without_numbers(paths: Paths) -> None:
-    table = experiment_table([drawn(0, status="failed")], {0: metrics_of(searched_spec(), paths)})
+    table = experiment_table([drawn(0, status="failed")], {0: metrics_of(paths, 1, ZERO)})
     assert math.isnan(table.loc[0, "total_reward_ma"])
 
 

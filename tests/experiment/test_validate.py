@@ -15,8 +15,8 @@ from slm_lab.experiment.analysis import trial_metrics
 from slm_lab.experiment.control import RunOptions, RunResult, read_saved
 from slm_lab.experiment.finished import read_result
 from slm_lab.experiment.paths import Paths
+from slm_lab.experiment.search_end import best_specs
 from slm_lab.experiment.search_record import SearchRecord
-from slm_lab.experiment.search_results import best_specs
 from slm_lab.experiment.trial import TrialResult
 from slm_lab.experiment.validate import COLUMNS, validate
 
