@@ -41,7 +41,7 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 
 test: lint
-	$(TEST_ENV) $(PY) -m pytest -n 2 -m "not slow"
+	$(TEST_ENV) $(PY) -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP)
 	$(TEST_ENV) $(PY) -m pytest -m slow

@@ -158,7 +158,7 @@ CALLS: dict[str, tuple[list[str], str]] = {
         ["good.json", "tiny", "trian"],
         "mode: unknown mode 'trian'. Did you mean 'train'? Known: dev, train",
     ),
-    "search": (["good.json", "tiny", "search"], "mode: `search` is not available in this version"),
+    "a search of nothing": (["good.json", "tiny", "search"], "search: this spec has no search space"),
     "enjoy of nothing": (["good.json", "tiny", "enjoy"], "mode: `enjoy` needs a trained run"),
     "an unknown spec name": (
         ["good.json", "tinny", "train"],

@@ -316,11 +316,11 @@ def test_modes_are_read(text: str, parsed: tuple[str, str | None]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("trian", "mode: unknown mode 'trian'. Did you mean 'train'? Known: dev, train, train@latest"),
+        ("trian", "mode: unknown mode 'trian'. Did you mean 'train'? Known: dev, train, search, train@latest"),
         ("", "mode: unknown mode ''."),
         ("train@", "names nothing after `@`"),
         ("enjoy", "`enjoy` needs a trained run"),
-        ("search", "`search` is not available"),
+        ("search@", "names nothing after `@`"),
         ("TRAIN", "unknown mode 'TRAIN'. Did you mean 'train'?"),
     ],
 )
