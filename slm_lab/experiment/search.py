@@ -173,6 +173,8 @@ def _run(plan: Plan, options: RunOptions, logging: Logging) -> SearchResult:
             with cluster(options.ray_address) as room, view, _as_interrupt() as signals:
                 _tune(plan, record, view, room, options)
             stopped = signals[0] if signals else "SIGINT" if record.of("running") else ""
+        if stopped:
+            logger.warning(f"stopped after {view.line()}; `search@latest` goes on from here")
         conclude(plan.asked, paths, record, options.keep, options.validate, options.log_extra)
     return SearchResult(record, plan.trials, stopped)
 
