@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spec_files import BULLET, FILES, SPECS, sets_for
+from spec_files import BULLET, FILES, SPECS, sets_for, specs_of
 
+from slm_lab.agent.plan import plan_agent
 from slm_lab.lib.errors import SpecError
 from slm_lab.spec.load import dump, for_mode, load, spec_names
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema import Spec
+from slm_lab.spec.space import parse_space
 
 SUFFIX = {"": "", "CartPole-v1": "_cartpole", "HalfCheetah-v5": "_halfcheetah", "ALE/Pong-v5": "_pong"}
 
@@ -46,3 +48,11 @@ def test_the_old_pinball_id_becomes_the_one_of_today() -> None:
     got = load(path, spec_names(path)[0])
     assert got.spec.env.name == "ALE/VideoPinball-v5"
     assert "env.name: VideoPinball-v0 is now ALE/VideoPinball-v5." in got.notes
+
+
+def test_every_public_search_space_can_be_drawn_from() -> None:
+    searched = [spec for path in FILES if path != BULLET for spec in specs_of(path) if spec.search]
+    assert len(searched) > 20
+    for spec in searched:
+        space = parse_space(spec, [], lambda drawn: plan_agent(drawn.agent, drawn.env.num_envs, []))
+        assert space.dimensions, spec.name
