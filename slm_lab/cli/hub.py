@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,10 +102,15 @@ def hub_to_write(repo: str = "") -> Hub:
 
 
 def _repo_set() -> str:
-    repo, older = (os.environ.get(key, "").strip() for key in ("HF_REPO", "HF_DATASET_REPO"))
-    if older and not repo:
-        say([f"HF_DATASET_REPO is the older name of HF_REPO; {older} is taken."])
-    return repo or older
+    repo = repo_in(os.environ)
+    if repo and not os.environ.get("HF_REPO", "").strip():
+        say([f"HF_DATASET_REPO is the older name of HF_REPO; {repo} is taken."])
+    return repo
+
+
+def repo_in(environment: Mapping[str, str]) -> str:
+    """The repository that is set, under the name of today or the older one; nothing where none is."""
+    return next(filter(None, (environment.get(key, "").strip() for key in ("HF_REPO", "HF_DATASET_REPO"))), "")
 
 
 def _hub(repo: str) -> Hub:

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from slm_lab.cli.hub import repo_in
 from slm_lab.cli.options import Debug, File, Name, Sets, say
 from slm_lab.experiment import remote
 from slm_lab.lib.errors import LabError
@@ -77,7 +78,7 @@ def run_remote(
 def launch(file: Path, text: str, words: list[str], given: Mapping[str, str]) -> int:
     """Write the task file and call dstack; its exit code."""
     make_folder(file.parent)
-    environment = {**os.environ, **given, "HF_REPO": _repo(os.environ)}
+    environment = {**os.environ, **given, "HF_REPO": repo_in(os.environ)}
     with _one_at_a_time(file.parent):
         write_text(file, text)
         code = subprocess.run(words, env=environment, check=False).returncode
@@ -102,16 +103,12 @@ def _missing(environment: Mapping[str, str]) -> list[str]:
         found.append(
             "HF_TOKEN: not set; results are kept on the Hugging Face hub: export a token that may write to HF_REPO."
         )
-    if not _repo(environment):
+    if not repo_in(environment):
         found.append("HF_REPO: not set; results are kept there: export HF_REPO=you/your-dataset.")
     absent = [part for part in ("constraints.txt", "pyproject.toml", "slm_lab", ".git") if not Path(part).exists()]
     if absent:
         found.append(f"{Path.cwd()}: no checkout of SLM-Lab, which is what is sent: there is no {', '.join(absent)}.")
     return found
-
-
-def _repo(environment: Mapping[str, str]) -> str:
-    return environment.get("HF_REPO") or environment.get("HF_DATASET_REPO") or ""
 
 
 def _sent_file(file: str) -> str:

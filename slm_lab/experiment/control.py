@@ -192,14 +192,15 @@ def _recorded(spec: Spec, trial: int, mode: str, options: RunOptions, notes: lis
         "vectorization": chosen,
         "env_exact": flight.exact,
         "repeatable": spec.workers == 1,
-        **surroundings(),
     }
-    return with_meta(spec, trial=trial, git_sha=git_state()["sha"], record=record)
+    return with_surroundings(with_meta(spec, trial=trial), record)
 
 
-def surroundings() -> dict[str, Any]:
-    """What a run records of where it ran."""
-    return {"versions": versions(), "machine": machine(), "git_dirty": git_state()["dirty"]}
+def with_surroundings(spec: Spec, record: dict[str, Any]) -> Spec:
+    """The spec with a run's record, to which this adds where it ran and on what code."""
+    git = git_state()
+    around = {"versions": versions(), "machine": machine(), "git_dirty": git["dirty"]}
+    return with_meta(spec, git_sha=git["sha"], record=record | around)
 
 
 def trial_of(run: Prepared, mode: str, options: RunOptions, display: Audience, last_episodes: int = 0) -> Trial:
@@ -236,17 +237,22 @@ def _run(run: Prepared, mode: str, options: RunOptions, logging: Logging) -> Run
         return RunResult(paths.predir)
     with alone(paths.predir, paths.models):
         logging(paths.trial_log, display.progress.console if display.progress.live is not None else None)
-        for line in run.said.applied:
-            logger.info(line)
-        for note in dict.fromkeys(run.said.notes):
-            logger.warning(note)
-        logger.info(f"{'continuing' if run.resume else 'writing to'} {paths.predir}")
+        announce(run.said, paths, run.resume)
         begin(run)
         with uploads(paths.predir, options):
             result = trial.run() if options.ray_address is None else _over(trial, options.ray_address)
     rows = summary_rows(spec, paths, result.failures)
     summary(spec.name, rows, spec.meta.max_session, spec.meta.log_frequency, paths.predir)
     return RunResult(paths.predir, result)
+
+
+def announce(said: Loaded, paths: Paths, resume: bool) -> None:
+    """Log what was changed in a spec, what is odd about it, and where the run is."""
+    for line in said.applied:
+        logger.info(line)
+    for note in dict.fromkeys(said.notes):
+        logger.warning(note)
+    logger.info(f"{'continuing' if resume else 'writing to'} {paths.predir}")
 
 
 def _over(trial: Trial, address: str) -> TrialResult:

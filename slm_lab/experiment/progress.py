@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from rich import box
@@ -54,17 +54,15 @@ class SummaryRow:
     status: Status = "done"
 
 
-class Progress:
-    """A live table of sessions on a terminal, nothing elsewhere. The log takes its console, so lines pass above it."""
+class LiveTable:
+    """A table that is drawn anew on a terminal, nothing elsewhere. The log takes its console: lines pass above it."""
 
-    def __init__(self, spec_name: str, planned: int, max_frame: int, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         self.console = Console(stderr=True) if console is None else console
-        self.spec_name, self.max_frame = spec_name, max_frame
-        self.standings = dict.fromkeys(range(planned), Standing())
         drawn = self.console.is_terminal and not self.console.is_dumb_terminal
         self.live = Live(console=self.console, get_renderable=self.table, transient=True) if drawn else None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.live:
             self.live.start(refresh=True)
         return self
@@ -75,13 +73,26 @@ class Progress:
         if self.live:
             self.live.stop()
 
+    def table(self) -> Table:
+        """What is drawn, as it is now."""
+        raise NotImplementedError
+
+
+class Progress(LiveTable):
+    """A line for each session of a trial."""
+
+    def __init__(self, spec_name: str, planned: int, max_frame: int, console: Console | None = None) -> None:
+        self.spec_name, self.max_frame = spec_name, max_frame
+        self.standings = dict.fromkeys(range(planned), Standing())
+        super().__init__(console)
+
     def update(self, session: int, frame: int, fps: float, ma: float, status: Status) -> None:
         """Note where a session stands; the display catches up by itself."""
         self.standings[session] = Standing(frame, fps, ma, status)
 
     def table(self) -> Table:
         """The display as it is now."""
-        table = _table(self.spec_name)
+        table = plain_table(self.spec_name)
         table.add_column("session")
         table.add_column("")
         for heading in ("frames", "fps", "total_reward_ma", "left"):
@@ -128,7 +139,7 @@ def summary(
 ) -> None:
     """Print what the sessions came to, the mean of those done with its 95 % interval, and where the files are."""
     console = Console() if console is None else console
-    table = _table(spec_name)
+    table = plain_table(spec_name)
     table.add_column("session")
     for heading in ("total_reward_ma", "best", "frames", "fps", "time"):
         table.add_column(heading, justify="right")
@@ -168,5 +179,6 @@ def duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds))) if math.isfinite(seconds) else "-"
 
 
-def _table(title: str) -> Table:
+def plain_table(title: str) -> Table:
+    """A table without a frame."""
     return Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -31,17 +31,17 @@ from slm_lab.experiment.control import (
     Logging,
     RunOptions,
     RunResult,
+    announce,
     clear,
     read_saved,
     refuse_changes,
     run_folder,
-    surroundings,
     uploads,
     with_meta,
+    with_surroundings,
 )
 from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
-from slm_lab.experiment.record import git_state
 from slm_lab.experiment.sampler import METRIC, TIME, TRIAL, NumberedSearch, StatelessSampler
 from slm_lab.experiment.search_end import conclude
 from slm_lab.experiment.search_record import Drawn, SearchRecord, SearchResult
@@ -135,13 +135,8 @@ def with_scheduler(spec: Spec, notes: list[str]) -> tuple[Spec, Asha | None]:
 def _new_folder(spec: Spec, options: RunOptions) -> Paths:
     paths = Paths.new(options.data_dir.resolve(), spec.name, datetime.now())
     paths.make_folders()
-    recorded = with_meta(
-        spec,
-        experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"),
-        git_sha=git_state()["sha"],
-        record={"mode": "search", **surroundings()},
-    )
-    write_json(paths.experiment_spec, dump(recorded))
+    stamped = with_meta(spec, experiment_ts=paths.predir.name.removeprefix(f"{spec.name}_"))
+    write_json(paths.experiment_spec, dump(with_surroundings(stamped, {"mode": "search"})))
     return paths
 
 
@@ -162,11 +157,7 @@ def _run(plan: Plan, options: RunOptions, logging: Logging) -> SearchResult:
     view = SearchView(plan.spec.name, record, plan.trials)
     with alone(paths.predir, paths.models):
         logging(paths.experiment_log, view.console if view.live is not None else None)
-        for line in plan.said.applied:
-            logger.info(line)
-        for note in dict.fromkeys(plan.said.notes):
-            logger.warning(note)
-        logger.info(f"{'continuing' if plan.resume else 'writing to'} {paths.predir}")
+        announce(plan.said, paths, plan.resume)
         clear(paths)
         stopped = ""
         if len(record.of("done", "stopped", "failed")) < plan.trials:

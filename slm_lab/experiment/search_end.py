@@ -24,23 +24,21 @@ BEST = 3  # specs written as files, where nobody asks for more
 
 def conclude(
     spec: Spec, paths: Paths, record: SearchRecord, keep: int, best: int, extra: bool, console: Console | None = None
-) -> list[str]:
-    """Write table, graphs and best specs of a search as far as it came; names of the best specs, best first."""
+) -> None:
+    """Write table, graphs and best specs of a search as far as it came, and show its trials."""
     console = Console() if console is None else console
     ranked = record.ranked()
     if not ranked:
-        return []  # stopped before anything was drawn
+        return  # stopped before anything was drawn
     summarise(paths, ranked, spec.meta.max_session, baseline(spec.env.name, spec.env.kwargs) or 0.0, extra)
-    names = best_specs(spec, paths, ranked, max(best, BEST))
+    best_specs(spec, paths, ranked, max(best, BEST))
     prune(paths, ranked, keep)
     console.print(trial_table(spec.name, ranked))
     console.out(f"files: {paths.predir}", highlight=False)
-    return names
 
 
-def best_specs(spec: Spec, paths: Paths, ranked: list[Drawn], count: int) -> list[str]:
-    """Write the best specs, each as a file to run on seeds that the search did not use; their names."""
-    names = []
+def best_specs(spec: Spec, paths: Paths, ranked: list[Drawn], count: int) -> None:
+    """Write the best specs, each as a file to run on seeds that the search did not use."""
     for rank, trial in enumerate([trial for trial in ranked if not trial.rank[0]][:count], 1):
         name = f"{spec.name}_top{rank}"
         make_folder(paths.best_spec(rank).parent)
@@ -49,8 +47,6 @@ def best_specs(spec: Spec, paths: Paths, ranked: list[Drawn], count: int) -> lis
         )
         reason += "; random_seed is one that the search did not use"
         write_json(paths.best_spec(rank), {"_why": {name: {"agent": reason}}, name: _ready(spec, trial)})
-        names.append(name)
-    return names
 
 
 def _ready(spec: Spec, trial: Drawn) -> Tree:

@@ -45,7 +45,7 @@ def trial_metrics(paths: Paths, planned: int, zero: float) -> analysis.TrialMetr
 
 def experiment_table(ranked: list[Drawn], found: Mapping[int, analysis.TrialMetrics]) -> pd.DataFrame:
     """A row for each trial, the best first: its number, what was drawn, its metrics, how it ended."""
-    paths = sorted({path for trial in ranked for path in trial.values})
+    paths = _searched(ranked)
     rows = []
     for trial in ranked:
         scalar = found[trial.trial]["scalar"]
@@ -53,6 +53,11 @@ def experiment_table(ranked: list[Drawn], found: Mapping[int, analysis.TrialMetr
         drawn = {path: _cell(trial.values.get(path)) for path in paths}
         rows.append({"trial": trial.trial, **drawn, **metrics, "status": trial.status})
     return pd.DataFrame(rows, columns=["trial", *paths, *METRICS, "status"])
+
+
+def _searched(trials: list[Drawn]) -> list[str]:
+    """Paths of what was drawn."""
+    return sorted({path for trial in trials for path in trial.values})
 
 
 def _cell(value: Any) -> Any:
@@ -69,8 +74,7 @@ def _graphs(
 ) -> list[Path]:
     """Metrics against what was drawn, and the curves of all trials."""
     metrics = [name for name in METRICS if name != "frame"] if extra else ["total_reward_ma"]
-    drawn = sorted({path for trial in ranked for path in trial.values})
-    images = {paths.experiment_graph: scatter_grid(paths.name, table, drawn, metrics)}
+    images = {paths.experiment_graph: scatter_grid(paths.name, table, _searched(ranked), metrics)}
     local = {number: metrics["local"] for number, metrics in sorted(found.items()) if metrics["local"]["frames"]}
     for average in (False, True) if local else ():  # where all failed before their first row there is no curve
         label = _average(local) if average else "mean return"

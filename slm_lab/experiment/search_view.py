@@ -5,44 +5,28 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from loguru import logger
-from rich import box
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from slm_lab.experiment.analysis import engineering, format_number
-from slm_lab.experiment.progress import STYLES
+from slm_lab.experiment.display import PLAIN_EVERY
+from slm_lab.experiment.progress import STYLES, LiveTable, plain_table
 from slm_lab.experiment.search_record import Drawn, SearchRecord
 
 SHOWN = 20  # trials in the live table
-PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 
 
-class SearchView:
+class SearchView(LiveTable):
     """Follows a search's record."""
 
     def __init__(self, name: str, record: SearchRecord, planned: int, console: Console | None = None) -> None:
         self.name, self.record, self.planned = name, record, planned
-        self.console = Console(stderr=True) if console is None else console
-        drawn = self.console.is_terminal and not self.console.is_dumb_terminal
-        self.live = Live(console=self.console, get_renderable=self.table, transient=True) if drawn else None
         self.said_at = -math.inf
-
-    def __enter__(self) -> SearchView:
-        if self.live:
-            self.live.start(refresh=True)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.live:
-            self.live.stop()
+        super().__init__(console)
 
     def table(self) -> Table:
         """The best trials as they stand."""
@@ -65,7 +49,7 @@ class SearchView:
 
 def trial_table(title: str, trials: list[Drawn]) -> Table:
     """Trials in the order given: rank, score, frames, status and what was drawn."""
-    table = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = plain_table(title)
     for heading in ("rank", "trial", "total_reward_ma", "frames"):
         table.add_column(heading, justify="right")
     table.add_column("status")

@@ -126,13 +126,13 @@ class PPO(Algorithm):
         for epoch in range(self.epochs):
             if epoch and spec.recompute_adv:
                 batch = self._with_targets(rollout, flat, learner.values(flat.obs))
-            policy, _ = self._learning(epoch)
-            step = self.steps[self._learning(epoch)]
+            learning = self._learning(epoch)
+            step = self.steps[learning]
             with learner.training():
                 found = [step(rows, self.rng.noise, **knobs) for rows in self._minibatches(batch, rollout.ended)]
             losses += step.losses()
             entropies += [one["entropy"] for one in found]
-            last = found if policy else last
+            last = found if learning[0] else last  # of the policy's last pass
         return {
             "loss": mean_loss(losses),
             "opt_steps": len(losses),
