@@ -6,9 +6,10 @@ Run: python -m perf [--rows 1,4] [--rounds 3]   (writes perf/results/row_*.json 
 from __future__ import annotations
 
 import argparse
+import statistics
 from contextlib import ExitStack
 
-from perf.child import Child, Lap
+from perf.child import Child
 from perf.command import train
 from perf.page import write_page
 from perf.results import CommandResult, RowResult, facts, write
@@ -16,20 +17,26 @@ from perf.rows import ROWS, Row
 from perf.table import command_line, table
 
 COMMAND = 7  # the row that times a whole command
+TURNS = 4  # of each contestant in a round, so that a slow moment of the machine meets all of them
 SESSIONS, FRAMES, MOST = 4, 200_000, 60.0
 
 
 def measure(row: Row, rounds: int, frames: int) -> RowResult:
-    """Rounds that alternate between the contestants of a row, after a warm-up of each."""
+    """Rounds in which the contestants of a row take turns, after a warm-up of each."""
+    turn = -(-frames // (TURNS * row.unit)) * row.unit
     with ExitStack() as stack:
         children = {who.name: stack.enter_context(Child(row.task, who)) for who in row.contestants}
         for child in children.values():
             child.run(row.warm_up)
-        laps: list[dict[str, Lap]] = [
-            {name: child.run(frames) for name, child in children.items()} for _ in range(rounds)
+        laps = [
+            [{name: child.run(turn) for name, child in children.items()} for _ in range(TURNS)] for _ in range(rounds)
         ]
-    speeds = {name: [lap[name].speed for lap in laps] for name in children}
-    memory = {name: laps[-1][name].memory_mb for name in children}
+    # turns have equal frames: the speed of a round is the harmonic mean of theirs
+    speeds = {
+        name: [statistics.harmonic_mean([lap[name].speed for lap in turns]) for turns in laps] for name in children
+    }
+    memory = {name: laps[-1][-1][name].memory_mb for name in children}
+    frames = TURNS * turn
     return RowResult(row.number, row.title, row.settings, frames, row.threads, speeds, memory, row.asked, facts())
 
 
@@ -57,8 +64,7 @@ def main() -> None:
         parser.error(f"--rounds: got {arguments.rounds}; at least 1")
     for row in ROWS:
         if str(row.number) in asked:
-            frames = row.frames if arguments.frames is None else -(-arguments.frames // row.unit) * row.unit
-            result = measure(row, arguments.rounds, frames)
+            result = measure(row, arguments.rounds, arguments.frames or row.frames)
             print(table([result]), flush=True)
             if arguments.frames is None:
                 write(result)

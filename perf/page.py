@@ -10,7 +10,6 @@ from pathlib import Path
 from perf.plots import GRAPHS, draw
 from perf.results import FOLDER, CommandResult, Facts, RowResult, Series, read_rows, read_series
 from perf.table import command_line, memory_table, table
-from slm_lab.experiment.analysis import engineering
 from slm_lab.lib.io import make_folder, write_bytes, write_text
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -24,8 +23,9 @@ Written by `python -m perf.page` from the files under `perf/results/`; nothing h
 
 Frames of training a second: this lab, Stable-Baselines3 (SB3, on PyTorch) and SBX (its kin on JAX) with the same
 settings, each in a process of its own, of which one works at a time. All are warmed up first, so that nothing is
-compiled while time runs. Then rounds alternate between them: speeds are medians over rounds, ratios are medians of the
-ratios within a round. SB3 has one thread, SBX both cores, ours one thread where a row does not name both cores.
+compiled while time runs. In a round they take turns, several each: speeds are medians over rounds, ratios are medians
+of the ratios within a round, with the least and the largest. SB3 has one thread, SBX both cores, ours one thread where
+a row does not name both cores.
 """
 MEMORY = """### Memory
 
@@ -33,8 +33,9 @@ Megabytes that the process of each held after its last round.
 """
 GROWTH = """## How cost grows
 
-One thread a session. A replay is filled before time runs; memory is that of the session's process. The memory of
-`train` is the most that its processes held together, pages that they share counted once.
+One thread a session; `train` has 50,000 frames a session, too few for `auto` to compile. A replay is filled before
+time runs; memory is that of the session's process. The memory of `train` is the most that its processes held together,
+pages that they share counted once.
 """
 STARTUP = """## Start-up
 
@@ -85,11 +86,15 @@ def _growth(series: dict[str, Series]) -> list[str]:
         header = [graph.xlabel, *(f"{graph.ylabel}, {label}" for label in graph.lines.values())]
         lines = [header, ["---"] * len(header)]
         for point in series[graph.series].points:
-            lines.append([engineering(point[graph.x]), *(f"{point[value]:,.4g}" for value in graph.lines)])
+            lines.append([f"{point[graph.x]:,.0f}", *(_number(point[value]) for value in graph.lines)])
         parts.append(f"### {graph.title}\n\n![{graph.title}]({PLOTS}/{graph.file}.png)\n")
         parts.append("\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n")
     wheres = {found.facts.commit: found.facts for found in series.values()}
     return [*parts, *(f"Measured on {where.day}, {_described(where)}\n" for where in wheres.values())]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def _startup(series: Series) -> str:

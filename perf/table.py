@@ -20,19 +20,22 @@ def table(rows: Sequence[RowResult]) -> str:
 
 def _cells(row: RowResult) -> list[str]:
     speeds = [f"{statistics.median(row.speeds[name]):,.0f}" if name in row.speeds else "-" for name in COLUMNS]
-    ratios = [_judged(ratio(row, name), row.asked.get(name)) if name in row.speeds else "-" for name in RATIOS]
+    ratios = [_judged(ratios_to(row, name), row.asked.get(name)) if name in row.speeds else "-" for name in RATIOS]
     return [str(row.number), row.title, row.settings, *speeds, *ratios]
 
 
-def ratio(row: RowResult, other: str) -> float:
-    """The median over rounds of how many times as fast ours was."""
-    return statistics.median(mine / theirs for mine, theirs in zip(row.speeds["ours"], row.speeds[other], strict=True))
+def ratios_to(row: RowResult, other: str) -> list[float]:
+    """How many times as fast ours was, in each round."""
+    return [mine / theirs for mine, theirs in zip(row.speeds["ours"], row.speeds[other], strict=True)]
 
 
-def _judged(found: float, asked: float | None) -> str:
+def _judged(ratios: Sequence[float], asked: float | None) -> str:
+    """The median with the range over rounds, and whether it is what was asked for."""
+    found = statistics.median(ratios)
+    span = f" [{min(ratios):.2f}, {max(ratios):.2f}]" if len(ratios) > 1 else ""
     if asked is None:
-        return f"{found:.2f}"
-    return f"**{found:.2f}** ({'met' if found >= asked else 'below'}: {asked:g} asked)"
+        return f"{found:.2f}{span}"
+    return f"**{found:.2f}**{span} ({'met' if found >= asked else 'below'}: {asked:g} asked)"
 
 
 def command_line(row: CommandResult) -> str:

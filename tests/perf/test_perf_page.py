@@ -10,7 +10,7 @@ import pytest
 from perf.page import write_page
 from perf.results import CommandResult, Facts, RowResult, Series, read_rows, read_series, write
 from perf.rows import ROWS, Contestant, Row
-from perf.table import command_line, ratio, table
+from perf.table import command_line, ratios_to, table
 from slm_lab.agent.plan import plan_agent
 from slm_lab.spec.load import from_mapping
 
@@ -62,14 +62,24 @@ def test_peers_have_the_threads_that_a_row_gives_them() -> None:
     assert a2c == (Contestant("ours", 1), Contestant("sb3", 1))
 
 
-def test_a_ratio_is_the_median_of_those_within_rounds() -> None:
-    assert ratio(ROW, "sb3") == 3.0
+def test_ratios_are_those_within_rounds() -> None:
+    assert ratios_to(ROW, "sb3") == [3.0, 2.0, 6.0]
 
 
 def test_a_row_shows_medians_and_whether_the_ratio_is_what_was_asked_for() -> None:
     cells = [cell.strip() for cell in table([ROW]).splitlines()[2].strip("|").split("|")]
-    assert cells == ["1", "PPO CartPole-v1", "4 envs", "400", "100", "-", "-", "**3.00** (met: 3 asked)", "-"]
-    assert "**3.00** (below: 3.01 asked)" in table([replace(ROW, asked={"sb3": 3.01})])
+    assert cells == [
+        "1",
+        "PPO CartPole-v1",
+        "4 envs",
+        "400",
+        "100",
+        "-",
+        "-",
+        "**3.00** [2.00, 6.00] (met: 3 asked)",
+        "-",
+    ]
+    assert "**3.00** [2.00, 6.00] (below: 3.01 asked)" in table([replace(ROW, asked={"sb3": 3.01})])
 
 
 def test_a_command_is_late_by_any_time_over_the_limit() -> None:

@@ -98,10 +98,13 @@ class ConvEncoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.grey:
             x = x.unsqueeze(1)
-        if x.device.type == "cpu":  # channels last: half the time of a forward and backward pass of 256 Atari images
+        copied = x.device.type == "cpu"
+        if copied:  # channels last: half the time of a forward and backward pass of 256 Atari images
             x = torch.stack(x.unbind(1), -1).permute(0, 3, 1, 2)  # twice as fast as a transposing copy
         x = x.float()  # before the division, which takes eight times as long on bytes
-        return self.layers.forward(x / 255 if self.normalize else x).flatten(1)
+        if self.normalize:
+            x = x.div_(255) if copied else x / 255  # in place: another 29 MB for 256 images cost more than the division
+        return self.layers.forward(x).flatten(1)
 
 
 def image_shape(shape: Shape) -> tuple[int, int, int]:
