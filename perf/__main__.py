@@ -13,11 +13,10 @@ from perf.child import Child
 from perf.command import train
 from perf.page import write_page
 from perf.results import CommandResult, RowResult, facts, write
-from perf.rows import ROWS, Row
+from perf.rows import ROWS, TURNS, Row
 from perf.table import command_line, table
 
 COMMAND = 7  # the row that times a whole command
-TURNS = 4  # of each contestant in a round, so that a slow moment of the machine meets all of them
 SESSIONS, FRAMES, MOST = 4, 200_000, 60.0
 
 

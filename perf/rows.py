@@ -8,6 +8,7 @@ from typing import Literal
 from perf.tasks import Task, a2c, dqn, mlp, nature_cnn, ppo, sac
 
 Library = Literal["ours", "sb3", "sbx"]
+TURNS = 4  # of each contestant in a round, so that a slow moment of the machine meets all of them
 JAX = ("PPO", "SAC", "DQN")  # algorithms here that SBX has
 
 
@@ -26,7 +27,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Row:
-    """A comparison: `frames` a round after `warm_up`; both are multiples of `unit`, so that they end with an update."""
+    """A comparison: `frames` a round after `warm_up`; turns are multiples of `unit`, and end with an update."""
 
     number: int
     title: str
@@ -105,7 +106,7 @@ ROWS = (
         "8 envs, T 128, minibatch 256, 4 epochs, Nature CNN, frame skip 4, 84x84, 4 frames stacked",
         ppo("ALE/Pong-v5", 8, 128, 256, 4, nature_cnn()),
         unit=1024,
-        frames=2048,
+        frames=4096,
         warm_up=2048,
         asked={"sb3": 1.3},
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from perf.page import write_page
 from perf.results import CommandResult, Facts, RowResult, Series, read_rows, read_series, write
-from perf.rows import ROWS, Contestant, Row
+from perf.rows import ROWS, TURNS, Contestant, Row
 from perf.table import command_line, ratios_to, table
 from slm_lab.agent.plan import plan_agent
 from slm_lab.spec.load import from_mapping
@@ -48,10 +48,10 @@ def test_our_spec_of_a_row_has_no_key_that_is_ignored(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
-def test_rounds_and_warm_ups_end_with_an_update(row: Row) -> None:
+def test_turns_and_warm_ups_end_with_an_update(row: Row) -> None:
     horizon = row.task.arguments.get("n_steps", 1)
     assert row.unit == horizon * row.task.spec["env"]["num_envs"]
-    assert row.frames % row.unit == row.warm_up % row.unit == 0
+    assert row.frames % (TURNS * row.unit) == row.warm_up % row.unit == 0
 
 
 def test_peers_have_the_threads_that_a_row_gives_them() -> None:
