@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,6 +10,7 @@ from slm_lab.agent.algorithm.acting import NetActor
 from slm_lab.agent.algorithm.base import AlgorithmSpec, Key, NetPlan, resolve_device
 from slm_lab.agent.algorithm.policy import Policy
 from slm_lab.agent.algorithm.stretches import whole
+from slm_lab.agent.algorithm.valuing import CHUNK, NetValues, chunk
 from slm_lab.agent.net import make_net
 from slm_lab.agent.net.modes import Modes
 from slm_lab.agent.net.optim import Group, Optim
@@ -19,9 +18,7 @@ from slm_lab.agent.net.policy_value import PolicyValueNet
 from slm_lab.lib.distribution import Argmax, Distribution
 from slm_lab.lib.errors import SpecError
 from slm_lab.lib.rng import Consumer, seed_of
-from slm_lab.types import Array, Batch, Spaces, map_obs, rows_in
-
-CHUNK = 8192  # rows of a forward pass without gradient: bounds memory on images
+from slm_lab.types import Array, Batch, Spaces
 
 
 class ActorCriticLearner:
@@ -48,6 +45,7 @@ class ActorCriticLearner:
         self.optim = Optim(self._groups(plan))
         self.separate = self.net.critic is not None
         self.length = plan.stretch.length if plan.stretch else None  # of the sequences that recurrent nets learn from
+        self.values = NetValues(self.net.value)
         self.actor = NetActor(self.policy, self.net.step, self.device, self.net.hidden, spec.explore_var_spec)
 
     @staticmethod
@@ -70,36 +68,18 @@ class ActorCriticLearner:
         """A whole rollout in one batch, as its nets learn from it; ended [T, N]."""
         return whole(flat, ended, self.length)
 
-    def values(self, obs: Any) -> Array:
-        """V of rows [B, ...] without gradient, numpy [B]."""
-        rows = rows_in(obs)
-        with torch.no_grad():
-            chunks = [self.net.value(_slice(obs, start)) for start in range(0, rows, CHUNK)]
-            return np.asarray(torch.cat(chunks).cpu().numpy())
-
-    def next_values(self, rollout: Batch, value: Array) -> Array:
-        """V of the true successor of each row, [T, N] like `value`, which is that of the rows themselves.
-
-        Inside an episode the successor is the next row. Only where an episode or the rollout ends is it looked at.
-        """
-        cut = rollout.ended.clone()
-        cut[-1] = True
-        next_value = np.roll(value, -1, axis=0)
-        next_value[cut.cpu().numpy()] = self.values(map_obs(lambda x: x[cut], rollout.next_obs))
-        return next_value
-
     def judged(self, flat: Batch) -> tuple[Tensor, Array]:
         """log pi of the actions taken [B] and V [B], in one pass without gradient.
 
         Until the first step the policy is the one that acted.
         """
 
-        def chunk(start: int) -> tuple[Tensor, Tensor]:
-            outputs, value = self.net(_slice(flat.obs, start))
-            return self.dist(outputs).log_prob(_slice(flat.action, start)), value
+        def judge(start: int) -> tuple[Tensor, Tensor]:
+            outputs, value = self.net(chunk(flat.obs, start))
+            return self.dist(outputs).log_prob(chunk(flat.action, start)), value
 
         with torch.no_grad():
-            log_prob, value = zip(*(chunk(start) for start in range(0, len(flat), CHUNK)), strict=True)
+            log_prob, value = zip(*(judge(start) for start in range(0, len(flat), CHUNK)), strict=True)
         return torch.cat(log_prob), np.asarray(torch.cat(value).cpu().numpy())
 
     def steps_for(self, policy: bool, value: bool) -> tuple[str, ...]:
@@ -107,8 +87,3 @@ class ActorCriticLearner:
         if not self.separate:
             return ("actor",)
         return tuple(name for name, on in (("actor", policy), ("critic", value)) if on)
-
-
-def _slice(rows: Any, start: int) -> Any:
-    """A chunk of rows."""
-    return map_obs(lambda x: x[start : start + CHUNK], rows)

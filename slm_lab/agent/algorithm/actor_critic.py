@@ -66,7 +66,8 @@ class ActorCritic(Algorithm):
         critic = self.learner.steps_for(policy=False, value=True)
         self.step = GradientStep("a2c", self.loss, self.learner.optim)
         self.value_step = GradientStep("a2c-value", self.critic_loss, self.learner.optim, critic)
-        self.programs = (self.step, *([self.value_step] if spec.critic_training_epoch > 1 else []), self.actor)
+        further = [self.value_step] if spec.critic_training_epoch > 1 else []
+        self.programs = (self.step, *further, self.learner.values, self.actor)
 
     @classmethod
     def settle(cls, spec: ActorCriticSpec, num_envs: int, unit: str, batch_size: int | None) -> ActorCriticSpec:
@@ -105,9 +106,8 @@ class ActorCritic(Algorithm):
 
     def _with_targets(self, rollout: Batch, flat: Batch) -> Batch:
         """The flat batch with advantages and value targets."""
-        spec, shape = self.spec, rollout.reward.shape
-        value = self.learner.values(flat.obs).reshape(shape)
-        next_value = self.learner.next_values(rollout, value)
+        spec = self.spec
+        value, next_value = self.learner.values.of_rollout(rollout)
         reward, terminated, ended = (x.cpu().numpy() for x in (rollout.reward, rollout.terminated, rollout.ended))
         if spec.lam is not None:
             adv = gae(reward, value, next_value, terminated, ended, spec.gamma, spec.lam)

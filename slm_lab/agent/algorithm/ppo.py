@@ -148,7 +148,7 @@ class PPO(Algorithm):
         adv = gae(
             rollout.reward.cpu().numpy(),
             value,
-            self.learner.next_values(rollout, value),
+            self.learner.values.of_successors(rollout, value),
             rollout.terminated.cpu().numpy(),
             rollout.ended.cpu().numpy(),
             self.spec.gamma,
