@@ -24,10 +24,10 @@ from loguru import logger
 from slm_lab.agent.algorithm import ALGORITHMS
 from slm_lab.agent.plan import plan_agent
 from slm_lab.experiment import checkpoint
-from slm_lab.experiment.child import PRELOAD
 from slm_lab.experiment.control import RunOptions, RunResult
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.run import run
+from slm_lab.experiment.server import PRELOAD
 from slm_lab.experiment.session import Options, Session
 from slm_lab.experiment.worker import SIGNALS
 from slm_lab.spec.load import from_mapping

@@ -122,6 +122,8 @@ def run(
         say(["--dstack is the older name of `slm-lab run-remote`, which takes more options."])
         run_remote(spec_file, spec_name, mode, sets, profile=profile)
         return
+    if mode.startswith("train") and ray_address is None:
+        _begin_imports(spec_file, spec_name, sets or [])
     from slm_lab.experiment.control import RunOptions
     from slm_lab.experiment.run import parse_mode
     from slm_lab.experiment.run import run as run_spec
@@ -150,6 +152,15 @@ def run(
     outcome = result.trial or result.search
     if outcome is not None and not outcome.complete:
         raise typer.Exit(SIGNAL_CODES.get(outcome.stopped, 1))
+
+
+def _begin_imports(spec_file: str, spec_name: str, sets: Sequence[str]) -> None:
+    """Where sessions have processes of their own, let these import torch while this one does: seconds of every run."""
+    from slm_lab.experiment.server import warm_up
+    from slm_lab.spec.load import load
+
+    if load(spec_file, spec_name, sets).spec.meta.max_session > 1:
+        warm_up()
 
 
 @app.command()

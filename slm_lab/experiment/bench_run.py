@@ -14,13 +14,13 @@ from loguru import logger
 
 from slm_lab.experiment.bench_record import Record, new_record, read_record, record_path, session_record, write_record
 from slm_lab.experiment.bench_status import counted
-from slm_lab.experiment.child import warm_up
 from slm_lab.experiment.control import Prepared, RunOptions, begin, prepare, prepare_rest, trial_of
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.lock import alone
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.pool import Pool
 from slm_lab.experiment.record import git_state
+from slm_lab.experiment.server import warm_up
 from slm_lab.experiment.session import Stop
 from slm_lab.experiment.trial import Trial
 from slm_lab.experiment.worker import DoneMessage, FailedMessage, LogMessage, Message, RowMessage, Task, signals

@@ -1,22 +1,16 @@
-"""Processes for sessions: forked from a server that has imported torch once, and asked to end through their pipe."""
+"""Processes for sessions, asked to end through their pipe."""
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
 
-from slm_lab.experiment.worker import SIGNALS, Task, serve
+from slm_lab.experiment.server import warm_up
+from slm_lab.experiment.worker import Task, serve
 from slm_lab.lib.errors import RunError
 from slm_lab.lib.process import without_main
-
-# the last three are what torch.optim, TensorBoard and the graphs import when first used: seconds for every session
-PRELOAD = ["slm_lab.experiment.worker", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg"]
 
 
 @dataclass
@@ -39,22 +33,6 @@ class Child:
         """How its process ended."""
         self.process.join(timeout)
         return f"its process ended with exit code {self.process.exitcode}"
-
-
-def warm_up() -> Any:
-    """Let the server that sessions start from do its imports, where the system has one; gives the way to start them."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    resource_tracker.ensure_running()  # it lifts the block when it starts
-    # the server and new sessions inherit the block: a Ctrl-C while they import must not end them with a traceback
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    return context
 
 
 def start(task: Task) -> Child:

@@ -15,7 +15,6 @@ from rich.console import Console
 from slm_lab.env import has_engines
 from slm_lab.env.choose import choose_vectorization
 from slm_lab.experiment.check import preflight
-from slm_lab.experiment.child import warm_up
 from slm_lab.experiment.computing import Wanted, choose_computing
 from slm_lab.experiment.display import Display
 from slm_lab.experiment.hogwild import as_workers
@@ -26,6 +25,7 @@ from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.progress import summary
 from slm_lab.experiment.record import git_state, machine, versions
 from slm_lab.experiment.search_record import SearchResult
+from slm_lab.experiment.server import warm_up
 from slm_lab.experiment.session import Options
 from slm_lab.experiment.trial import Audience, Trial, TrialOptions, TrialResult, summary_rows
 from slm_lab.lib.cores import cores

@@ -21,6 +21,7 @@ from slm_lab.experiment.hogwild import Team
 from slm_lab.experiment.lock import writing
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.profile import ProfiledSession
+from slm_lab.experiment.server import SIGNALS
 from slm_lab.experiment.session import Options, Session, SessionResult, Stop
 from slm_lab.experiment.tensorboard import Events
 from slm_lab.experiment.track import Row
@@ -81,7 +82,6 @@ class StoppedMessage:
 
 Message = RowMessage | LogMessage | DoneMessage | FailedMessage | StoppedMessage
 Send = Callable[[Message], None]
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_session(task: Task, send: Send, stop: Stop) -> None:
@@ -150,7 +150,7 @@ def serve(task: Task, pipe: Connection) -> None:
     configure_worker(task.log_level, task.paths.session_log, lambda level, text: send(LogMessage(level, text)))
     threading.Thread(target=_watch_parent, args=(pipe, stop), daemon=True).start()
     with signals(stop):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked until somebody listens, see child.py
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked until somebody listens, see server.py
         run_session(task, send, stop)
     pipe.close()
 

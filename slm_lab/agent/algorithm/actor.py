@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.acting import NetActor
 from slm_lab.agent.algorithm.base import AlgorithmSpec, Key, NetPlan, resolve_device
 from slm_lab.agent.algorithm.policy import Policy
 from slm_lab.agent.algorithm.stretches import whole
-from slm_lab.agent.algorithm.valuing import CHUNK, NetValues, chunk
+from slm_lab.agent.algorithm.valuing import NetValues, chunks
 from slm_lab.agent.net import make_net
 from slm_lab.agent.net.modes import Modes
 from slm_lab.agent.net.optim import Group, Optim
@@ -73,14 +73,10 @@ class ActorCriticLearner:
 
         Until the first step the policy is the one that acted.
         """
-
-        def judge(start: int) -> tuple[Tensor, Tensor]:
-            outputs, value = self.net(chunk(flat.obs, start))
-            return self.dist(outputs).log_prob(chunk(flat.action, start)), value
-
         with torch.no_grad():
-            log_prob, value = zip(*(judge(start) for start in range(0, len(flat), CHUNK)), strict=True)
-        return torch.cat(log_prob), np.asarray(torch.cat(value).cpu().numpy())
+            outputs, values = zip(*map(self.net, chunks(flat.obs)), strict=True)
+            parts = [torch.cat(part) for part in zip(*outputs, strict=True)]
+            return self.dist(parts).log_prob(flat.action), np.asarray(torch.cat(values).cpu().numpy())
 
     def steps_for(self, policy: bool, value: bool) -> tuple[str, ...]:
         """Names of the nets that a pass with these losses steps."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from slm_lab.agent.net.program import Compiler, Program, Work
 from slm_lab.lib.noise import Wishes
 from slm_lab.types import Array, Batch, map_obs, rows_in
 
-CHUNK = 8192  # rows of a forward pass without gradient: bounds memory on images
+ROWS, NUMBERS = 2**13, 2**23  # of observations in a pass without gradient; more memory costs more than more passes
 
 
 class NetValues:
@@ -37,8 +38,7 @@ class NetValues:
     def __call__(self, obs: Any) -> Array:
         """Of any number of rows."""
         with torch.no_grad():
-            chunks = [self.value(chunk(obs, start)) for start in range(0, rows_in(obs), CHUNK)]
-            return np.asarray(torch.cat(chunks).cpu().numpy())
+            return np.asarray(torch.cat([self.value(chunk) for chunk in chunks(obs)]).cpu().numpy())
 
     def of_rollout(self, rollout: Batch) -> tuple[Array, Array]:
         """Of each row and of its true successor, [T, N] each.
@@ -63,17 +63,19 @@ class NetValues:
 
     def _fixed(self, obs: Any) -> Array:
         """Of as many rows as every time."""
-        rows = rows_in(obs)
-        if self._program is None or rows > CHUNK:
+        if self._program is None:
             return self(obs)
         self._keys = tuple(obs) if isinstance(obs, dict) else None
         inputs = list(obs.values()) if isinstance(obs, dict) else [obs]
-        return np.asarray(self._program(rows, [], inputs, Wishes())["value"].cpu().numpy())
+        return np.asarray(self._program(rows_in(obs), [], inputs, Wishes())["value"].cpu().numpy())
 
 
-def chunk(rows: Any, start: int) -> Any:
-    """A chunk of rows."""
-    return map_obs(lambda x: x[start : start + CHUNK], rows)
+def chunks(obs: Any) -> Iterator[Any]:
+    """Observations [B, ...] in pieces that a pass may take at once: views."""
+    entries = obs.values() if isinstance(obs, dict) else [obs]
+    size = max(1, min(ROWS, NUMBERS // sum(entry[0].numel() for entry in entries)))
+    for start in range(0, rows_in(obs), size):
+        yield map_obs(itemgetter(slice(start, start + size)), obs)
 
 
 def _with_last(rollout: Batch) -> Any:

@@ -92,6 +92,9 @@ class ConvEncoder(nn.Module):
             if batch_norm and i > 0:
                 modules.append(BatchNorm2d(layer.channels))
             channels = layer.channels
+        for module in modules:
+            if isinstance(module, nn.ReLU):
+                module.inplace = True  # memory that is new to a process costs more than the function
         self.layers = Chain(*modules)
         self.size = channels * image[0] * image[1]
 

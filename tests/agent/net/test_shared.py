@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.net.optim import Group, Optim
 from slm_lab.agent.net.shared import FileLock, Mode, SharedWeights, share
-from slm_lab.experiment.child import warm_up
+from slm_lab.experiment.server import warm_up
 from slm_lab.lib.process import without_main
 from slm_lab.spec.schema import LrSpec, OptimSpec
 
