@@ -173,14 +173,8 @@ class Batch:
 
     def tensors(self) -> list[Tensor]:
         """All its tensors, in the order in which `map` meets them."""
-        found: list[Tensor] = []
-
-        def note(x: Tensor) -> Tensor:
-            found.append(x)
-            return x
-
-        self.map(note)
-        return found
+        rest = self.terminated, self.truncated, *self.extra.values()
+        return [*entries_in(self.obs), self.action, self.reward, *entries_in(self.next_obs), *rest]
 
     def filled(self, tensors: Iterator[Tensor]) -> Batch:
         """A batch of this form with other tensors, in the order of `tensors`."""
@@ -205,6 +199,13 @@ def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
     if isinstance(obs, Sequences):
         return obs.map(fn)
     return {key: fn(value) for key, value in obs.items()} if isinstance(obs, Mapping) else fn(obs)
+
+
+def entries_in(obs: Any) -> list[Any]:
+    """The arrays of an observation, in the order of `map_obs`."""
+    if isinstance(obs, Sequences):
+        obs = obs.entries
+    return list(obs.values()) if isinstance(obs, Mapping) else [obs]
 
 
 def rows_in(obs: Any) -> int:

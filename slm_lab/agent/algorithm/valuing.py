@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.net.program import Compiler, Program, Work
 from slm_lab.lib.noise import Wishes
-from slm_lab.types import Array, Batch, map_obs, rows_in
+from slm_lab.types import Array, Batch, entries_in, map_obs, rows_in
 
 ROWS, NUMBERS = 2**13, 2**23  # of observations in a pass without gradient; more memory costs more than more passes
 
@@ -66,14 +66,12 @@ class NetValues:
         if self._program is None:
             return self(obs)
         self._keys = tuple(obs) if isinstance(obs, dict) else None
-        inputs = list(obs.values()) if isinstance(obs, dict) else [obs]
-        return np.asarray(self._program(rows_in(obs), [], inputs, Wishes())["value"].cpu().numpy())
+        return np.asarray(self._program(rows_in(obs), [], entries_in(obs), Wishes())["value"].cpu().numpy())
 
 
 def chunks(obs: Any) -> Iterator[Any]:
     """Observations [B, ...] in pieces that a pass may take at once: views."""
-    entries = obs.values() if isinstance(obs, dict) else [obs]
-    size = max(1, min(ROWS, NUMBERS // sum(entry[0].numel() for entry in entries)))
+    size = max(1, min(ROWS, NUMBERS // sum(entry[0].numel() for entry in entries_in(obs))))
     for start in range(0, rows_in(obs), size):
         yield map_obs(itemgetter(slice(start, start + size)), obs)
 

@@ -56,7 +56,8 @@ class GradientStep:
         pending, self._pending = self._pending, []
         if self._compiled is None or not pending:
             return pending
-        return [self.optim.reckon(self._compiled.names, loss, norms) for loss, *norms in torch.stack(pending).tolist()]
+        found = torch.stack(pending).tolist() if len(pending) > 1 else [pending[0].tolist()]
+        return [self.optim.reckon(self._compiled.names, loss, norms) for loss, *norms in found]
 
 
 class _Part(NamedTuple):
