@@ -108,7 +108,10 @@ def verify(
     results: Results = RESULTS,
     debug: Debug = False,
 ) -> None:
-    """Train the first frames of each recorded cell again, compare, and note the outcome in its record."""
+    """Train the first frames of each recorded cell again, compare, and note the outcome in its record.
+
+    A difference on another processor or with other versions is told and not noted.
+    """
     from slm_lab.experiment.bench_status import counted
     from slm_lab.lib import log
     from slm_lab.spec.suite import choose, read_suite
@@ -141,4 +144,6 @@ def _verify(cell: Cell, results: Path) -> int | None:
     typer.echo(f"{cell.id}: differs in {len(found.lines)} of {rows}")
     for line in found.told():
         typer.echo(f"  {line}")
+    if found.foreign:
+        typer.echo("  these can be the reason as well as the code: the record is left as it is")
     return 1

@@ -36,7 +36,7 @@ def step_cart_pole(state: Array, action: Array) -> Stepped:
     old = state.T
     angle, angle_speed = old[2], old[3]
     sin, cos = np.sin(angle), np.cos(angle)
-    push = (PUSHES[action] + POLE_MOMENT * (angle_speed * angle_speed) * sin) / TOTAL_MASS
+    push = (PUSHES.take(action) + POLE_MOMENT * (angle_speed * angle_speed) * sin) / TOTAL_MASS
     inertia = LENGTH * (FOUR_THIRDS - POLE_MASS * (cos * cos) / TOTAL_MASS)
     new = np.zeros(old.shape)
     new[0:4:2] = old[1:4:2]

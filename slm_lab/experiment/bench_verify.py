@@ -13,7 +13,10 @@ from slm_lab.spec.suite import Cell
 
 
 def verify_cell(cell: Cell, results: Path) -> Verified | None:
-    """The first rows of the cell's first recorded session, compared, and noted in the record; None without one."""
+    """The first rows of the cell's first recorded session, compared; None without a record.
+
+    Noted in it, but for a difference that may come from elsewhere than the code.
+    """
     path = record_path(results, cell)
     if not path.exists():
         return None
@@ -27,7 +30,9 @@ def verify_cell(cell: Cell, results: Path) -> Verified | None:
     spec = from_mapping(record.spec, str(record.spec["name"])).spec
     frames = min(head_frames(cell.log_frequency, cell.num_envs), spec.session_frames)
     lines = differences(head, first_rows(spec, spec.meta.trial or 0, int(first), frames))
-    verified = {"commit": git_state()["sha"], "same": not lines}
-    write_record(path, record.model_copy(update={"verified": verified}))
     around = surroundings({"versions": record.versions, "machine": record.machine})
-    return Verified(len(head), frames, lines, around)
+    found = Verified(len(head), frames, lines, around)
+    if not found.foreign:
+        verified = {"commit": git_state()["sha"], "same": not lines}
+        write_record(path, record.model_copy(update={"verified": verified}))
+    return found

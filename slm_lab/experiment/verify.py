@@ -20,6 +20,8 @@ from slm_lab.experiment.session import Options, Session
 from slm_lab.lib.errors import LabError
 from slm_lab.spec.schema import Spec
 
+HARMLESS = ("slm-lab:", "machine.cores:", "machine.memory_gb:")  # of the surroundings: these change no number
+
 
 class Verified(NamedTuple):
     """How many rows were compared over how many frames, what differs in them, and in where they were made."""
@@ -28,6 +30,11 @@ class Verified(NamedTuple):
     frames: int
     lines: list[str]
     surroundings: list[str]
+
+    @property
+    def foreign(self) -> bool:
+        """Whether what differs may come from the processor or a version, and not from the code."""
+        return bool(self.lines) and any(not line.startswith(HARMLESS) for line in self.surroundings)
 
     def told(self) -> list[str]:
         """What differs, and what of it in the surroundings."""

@@ -291,15 +291,33 @@ def test_the_first_rows_are_trained_again_and_compared(tmp_path: Path, suite: Ca
     first = record.sessions["0"]
     other = [{**first.head[0], "total_reward": -1.0}, *first.head[1:]]
     changed = {**record.sessions, "0": first.model_copy(update={"head": other})}
-    versions = {**record.versions, "torch": "0.1"}
-    write_record(path, record.model_copy(update={"sessions": changed, "versions": versions}))
+    write_record(path, record.model_copy(update={"sessions": changed, "machine": {**record.machine, "cores": 99}}))
     found = verify_cell(cell, results)
     assert found is not None
     assert len(found.lines) == 1
     assert found.lines[0].startswith("row 0 (frame 50): total_reward -1.0 -> ")
-    assert found.surroundings == [f"torch: 0.1 -> {record.versions['torch']}"]
+    assert found.surroundings == [f"machine.cores: 99 -> {record.machine['cores']}"]
     assert judge(cell, results).verdict == "drifted"
     assert verify_cell(cell_of("Random"), results) is None
+
+
+def test_a_difference_on_another_processor_is_not_held_against_the_code(
+    tmp_path: Path, suite: Callable[..., None]
+) -> None:
+    cell = cell_of("A2C", sessions=2)
+    assert bench(tmp_path, cell).run()
+    results, path = tmp_path / "results", record_path(tmp_path / "results", cell)
+    record = read_record(path)
+    first = record.sessions["0"]
+    other = [{**first.head[0], "total_reward": -1.0}, *first.head[1:]]
+    changed = {**record.sessions, "0": first.model_copy(update={"head": other})}
+    machine = {**record.machine, "cpu_capability": "ABACUS"}
+    write_record(path, record.model_copy(update={"sessions": changed, "machine": machine}))
+    found = verify_cell(cell, results)
+    assert found is not None
+    assert (len(found.lines), found.foreign) == (1, True)
+    assert read_record(path).verified is None
+    assert judge(cell, results).verdict in ("beaten", "met", "below")
 
 
 def test_a_record_without_first_rows_cannot_be_verified(tmp_path: Path, suite: Callable[..., None]) -> None:

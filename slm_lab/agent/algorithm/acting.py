@@ -57,22 +57,28 @@ class NetActor:
 
     def act(self, obs: Any, frame: int, rng: Rng) -> Act:
         """Exploring actions for N observations."""
+        explore_var = self.explore_var(frame) if self.explore_var else 1.0
+        if self._program is not None and frame >= self.random_until and rows_in(obs) == self.policy.spaces.num_envs:
+            inputs = self._inputs(obs, explore_var)
+            return self._acted(self._program(rows_in(obs), [], inputs, rng.noise)["action"].cpu(), {})
         with torch.inference_mode():
-            hidden, explore_var = dict[str, Tensor](), self.explore_var(frame) if self.explore_var else 1.0
+            hidden = dict[str, Tensor]()
             if frame < self.random_until:
                 drawn = random_actions(self.policy.spaces, rows_in(obs), rng.noise, mask_of(obs))
                 action = self.policy.from_env(drawn)
                 if self.hidden:
                     hidden = self.forward(self._tensor(obs))[1]
-            elif self._program is not None and rows_in(obs) == self.policy.spaces.num_envs:
-                action = self._program(rows_in(obs), [], self._inputs(obs, explore_var), rng.noise)["action"].cpu()
             else:
                 outputs, hidden = self.forward(self._tensor(obs))
                 if self.device.type != "cpu":
                     outputs = [output.cpu() for output in outputs]
                 action = self.policy.explore(outputs, explore_var, rng.noise, mask_of(obs))
-            sent = self.policy.to_env(action).numpy()
-            return Act(sent, sent if self.stores_env else action.numpy(), {}, _arrays(hidden))
+            return self._acted(action, hidden)
+
+    def _acted(self, action: Tensor, hidden: dict[str, Tensor]) -> Act:
+        """What comes of actions as they were chosen."""
+        sent = self.policy.to_env(action).numpy()
+        return Act(sent, sent if self.stores_env else action.numpy(), {}, _arrays(hidden))
 
     def _inputs(self, obs: Any, explore_var: float) -> list[Tensor]:
         if explore_var != self._number[0]:

@@ -43,6 +43,7 @@ class Replay(MemoryBase):
         self.keep = rows_kept(spec, spaces)
         layout = row_layout(spaces, extra)
         self.entries = list(obs_layout(spaces))
+        self.extra = {name: f"extra.{name}" for name in extra}  # columns of what was stored with actions
         self.ring = Ring(layout, self.keep + 1, self.envs)
         self.finals = Ring(obs_layout(spaces), max(16, self.keep * self.envs // 16))
         self.ended = 0  # ends among the rows that are still there
@@ -76,7 +77,7 @@ class Replay(MemoryBase):
         row, slot = ring.written, ring.slot(ring.written)
         self._forget(row + 1)
         final = np.zeros(self.envs, np.int64)
-        if end.any():
+        if np.count_nonzero(end):  # a quarter of the cost of any()
             final[end] = self._keep_finals(step.next_obs, np.flatnonzero(end))
         ring.write(
             {
@@ -86,7 +87,7 @@ class Replay(MemoryBase):
                 "terminated": step.terminated,
                 "truncated": step.truncated,
                 "final": final,
-                **{f"extra.{name}": value for name, value in act.extra.items()},
+                **{column: act.extra[name] for name, column in self.extra.items()},
             }
         )
         after = ring.slot(ring.written)
@@ -141,7 +142,7 @@ class Replay(MemoryBase):
                 follow[name][ends] = self.finals.views[name][slots]
         rows = {name: torch.from_numpy(value) for name, value in taken.items()}
         next_obs = {name: torch.from_numpy(value) for name, value in follow.items()}
-        extra = {name[6:]: value for name, value in rows.items() if name.startswith("extra.")}
+        extra = {key: rows[name] for key, name in self.extra.items()}
         extra["index"] = torch.from_numpy(index)
         return Batch(
             nested_obs({name: rows[name] for name in self.entries}),
@@ -215,10 +216,9 @@ def draw(
     past = ring.written - steps + 1  # the first row after which too little follows
     size, count = spec.batch_size, (past - first) * ring.width
     newest = min(fresh * ring.width, size, count) if spec.use_cer else 0
-    index = (ring.slot(past) - 1 - np.arange(newest)) % ring.slots
-    if newest < size:
-        drawn = sampler.draw(size - newest, rng, ring.slot(first), count)
-        index = np.concatenate([drawn, index]) if newest else drawn
+    index = sampler.draw(size - newest, rng, ring.slot(first), count) if newest < size else np.empty(0, np.int64)
+    if newest:
+        index = np.concatenate([index, (ring.slot(past) - 1 - np.arange(newest)) % ring.slots])
     beta = beta_at(spec, ring.written * ring.width)
     return index, None if beta is None else sampler.weights(index, count, beta)
 
