@@ -83,6 +83,7 @@ def test_verify_tells_what_differs_in_rows_and_surroundings(tmp_path: Path, caps
         "  row 0 (frame 50): total_reward 8.0 -> 9.0",
         "  what differs in the surroundings:",
         f"    torch: 0.1 -> {versions()['torch']}",
+        "  these can be the reason as well as the code: the record is left as it is",
     ]
 
 
