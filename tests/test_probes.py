@@ -287,8 +287,9 @@ def test_probe_8_the_mean_finds_the_best_action_and_the_deviation_shrinks(name: 
     # one seed in eight strays with CrossQ, whose critics see few actions far from the policy's: two of three count
     sessions = [train(name, "Aim", horizon, 120, seed, **keys) for seed in range(3)]
     means = [session.agent.decide(np.zeros((1, 1), np.float32)).env_action.item() for session in sessions]
-    assert np.median(means) == pytest.approx(0.5, abs=0.05)
-    assert np.median([deviation(session) for session in sessions]) < 0.6
+    judged = [np.median(means)] if name == "CrossQ" else means
+    assert judged == pytest.approx([0.5] * len(judged), abs=0.05)
+    assert max(deviation(session) for session in sessions) < 0.6
 
 
 @pytest.mark.parametrize("name", CONTINUOUS_LEARNERS)
