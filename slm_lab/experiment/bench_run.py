@@ -30,6 +30,7 @@ from slm_lab.spec.load import Loaded
 from slm_lab.spec.suite import Cell, spec_hash
 
 EPISODES = 100  # of the policy each session ends with
+THREADS = 1  # of torch in a session, so that numbers do not follow from the number of cores
 BUDGET_SPENT = "time budget"
 
 # how long a frame takes, against one of PPO on classic control: only the order of work follows from it
@@ -142,7 +143,7 @@ class Bench:
     def _begin(self, cell: Cell) -> Open:
         """Open the cell's run: the one that was interrupted, or a new one."""
         loaded = cell.load()
-        run = self._interrupted(loaded) or prepare(loaded, "train", self.options)
+        run = self._interrupted(loaded) or prepare(loaded, "train", replace(self.options, threads=THREADS))
         self._held.enter_context(alone(run.paths.predir, run.paths.models))
         begin(run)
         display = Display(run.spec.name, run.spec.meta.max_session, run.spec.session_frames)

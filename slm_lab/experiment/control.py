@@ -176,7 +176,9 @@ def _recorded(spec: Spec, trial: int, mode: str, options: RunOptions, notes: lis
     at_once = _jobs(spec, options) * options.share
     flight = preflight(spec, notes, facts, at_once)
     wanted = spec.meta.compile if options.compile is None else options.compile
-    computing = choose_computing(spec, flight.plan, flight.agent, wanted, options.threads, at_once)
+    # not by how many really run at once: threads change numbers, and `--jobs` must not
+    planned = _jobs(spec, RunOptions()) * options.share
+    computing = choose_computing(spec, flight.plan, flight.agent, wanted, options.threads, planned)
     facts.append(computing.said)
     if not has_engines(spec.env):
         chosen = "sync"

@@ -14,6 +14,7 @@ import pytest
 from bench_helpers import CODE, FRAMES, cell_of, keep, record_of, tiny_suite, use_code
 from run_helpers import no_sinks  # noqa: F401
 
+from slm_lab.experiment import computing
 from slm_lab.experiment.bench_line import line
 from slm_lab.experiment.bench_record import POINTS, head_rows, read_record, record_path, thinned, write_record
 from slm_lab.experiment.bench_report import write_report
@@ -44,6 +45,15 @@ def bench(tmp_path: Path, *cells: Cell, stop_after: int | None = None) -> Bench:
 
 
 # running
+
+
+def test_a_session_has_one_thread_whatever_the_net_and_the_cores(
+    tmp_path: Path, suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(computing, "cores", lambda: 8)
+    monkeypatch.setattr(computing, "WIDE", 1)  # by the rule of `slm-lab run` two sessions would have 4 each
+    assert bench(tmp_path, cell_of("A2C")).run()
+    assert read_record(record_path(tmp_path / "results", cell_of("A2C"))).threads == 1
 
 
 def test_a_suite_is_worked_through_and_a_second_call_has_nothing_to_do(

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from run_helpers import EPISODES, assert_equal, run_tiny, session, state_of, tiny, tiny_spec
 
-from slm_lab.experiment import computing
+from slm_lab.experiment import computing, control
 from slm_lab.experiment.check import preflight
 from slm_lab.experiment.computing import WORTH, Computing, choose_computing, compiler_for, why_not
-from slm_lab.experiment.control import read_saved
+from slm_lab.experiment.control import RunOptions, prepare, read_saved
 from slm_lab.experiment.paths import Paths
 from slm_lab.experiment.session import Session
 from slm_lab.lib.errors import SpecError
+from slm_lab.spec.load import Loaded
 from slm_lab.spec.schema import Spec
 
 ADAM = {"optim_spec": {"name": "Adam", "lr": 1e-3}}
@@ -91,6 +92,14 @@ def test_small_nets_take_one_thread_and_wide_ones_the_cores_that_are_left(monkey
     small, wide = tiny_spec("PPO"), tiny_spec("PPO", net={"type": "MLPNet", "hid_layers": [512, 512]})
     assert [chosen(spec, jobs=2).threads for spec in (small, wide)] == [1, 3]
     assert [chosen(spec, threads=4, jobs=2).threads for spec in (small, wide)] == [4, 4]
+
+
+def test_how_many_sessions_run_at_once_changes_no_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (computing, control):
+        monkeypatch.setattr(module, "cores", lambda: 6)
+    wide = tiny_spec("PPO", meta={"max_session": 2}, net={"type": "MLPNet", "hid_layers": [512, 512]})
+    prepared = [prepare(Loaded(wide, [], []), "train", RunOptions(tmp_path, jobs)) for jobs in (None, 1, 2)]
+    assert [run.spec.meta.record["threads"] for run in prepared] == [3, 3, 3]  # 6 cores for 2 sessions
 
 
 def test_the_choice_is_recorded_and_kept(tmp_path: Path) -> None:
