@@ -169,6 +169,20 @@ def test_a_resumed_run_can_be_resumed_again_at_any_frame(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize("algorithm", ["PPO", "DoubleDQN"])
+def test_a_stop_while_a_checkpoint_is_written_leaves_a_run_that_resumes(algorithm: str, tmp_path: Path) -> None:
+    spec = tiny_spec(algorithm, "CartPole-v1")
+    straight = session(spec, KEY, tmp_path / "straight")
+    straight.run()
+    first = session(spec, KEY, tmp_path / "parts", every=0)  # a checkpoint at every row
+    first.report = lambda _: first.stop("asked for at a row, which comes before its checkpoint")
+    assert first.run().frame == files_of(first).newest_frame() == spec.meta.log_frequency  # it is written twice
+    second = session(spec, OTHER, tmp_path / "parts")
+    assert second.resume()
+    second.run()
+    assert_equal(state_of(second), state_of(straight))
+
+
 # the command line, killed
 
 
@@ -201,11 +215,25 @@ class Kit:
         every = ["--checkpoint-every", "0.2", "--data-dir", str(self.data)]
         return start_program(["run", *every, str(self.file), "tiny", mode], output)
 
+    def planned(self) -> int:
+        """How many sessions a run has."""
+        return int(json.loads(self.file.read_text())["tiny"]["meta"]["max_session"])
+
+    def sessions(self) -> list[Paths]:
+        """The files of each session, none before the run has a folder."""
+        runs = [Paths(path.parent, "tiny") for path in self.data.glob("*/tiny_t0_spec.json")]
+        return [run.for_session(k) for run in runs for k in range(self.planned())]
+
     def frames(self) -> list[int]:
         """Frame of the newest checkpoint of each session, 0 where there is none."""
-        paths = [Paths(path.parent, "tiny") for path in self.data.glob("*/tiny_t0_spec.json")]
-        planned = json.loads(self.file.read_text())["tiny"]["meta"]["max_session"]
-        return [p.for_session(k).newest_frame() or 0 for p in paths for k in range(planned)] or [0] * planned
+        return [files.newest_frame() or 0 for files in self.sessions()] or [0] * self.planned()
+
+    def saved(self) -> list[int]:
+        """When the newest checkpoint of each session was written.
+
+        Its frame says less: a stop that comes between a checkpoint and the next step saves that frame once more.
+        """
+        return [files.checkpoints()[0].stat().st_mtime_ns for files in self.sessions()]
 
     def wait_for_progress(self, program: Program) -> None:
         """Until every session has written a new checkpoint."""
@@ -237,14 +265,14 @@ def test_a_run_killed_at_any_moment_comes_to_the_same_results(algorithm: str, tm
         program = ours.start("train@latest" if i else "train")
         ours.wait_for_progress(program)
         time.sleep(rng.uniform(0, 0.25))
-        saved = ours.frames()
+        before = ours.saved()
         os.kill(program.pid, number)
         code = program.wait()
         if code == 0:  # it was at its end already
             break
         assert code == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
         if number != signal.SIGKILL:
-            assert ours.frames() > saved
+            assert ours.saved() > before
             assert_clean_end(program)
     assert i >= 2
     program = ours.start("train@latest")
@@ -261,12 +289,12 @@ def test_sessions_in_processes_of_their_own_survive_every_kind_of_kill(tmp_path:
     survivor, victim = program.sessions()
     victim.kill()
     wait_for(lambda: "Session 1 crashed: its process ended with exit code -9" in program.text(), "a report")
-    saved = ours.frames()
+    before = ours.saved()
     os.kill(program.pid, signal.SIGKILL)
     assert program.wait() == -9
     psutil.wait_procs([survivor], timeout=30)
     wait_for(lambda: not program.left(), "the end of the session whose parent was killed", 30)
-    assert ours.frames()[0] > saved[0]
+    assert ours.saved()[0] > before[0]
 
     program = ours.start("train@latest")
     ours.wait_for_progress(program)
