@@ -88,7 +88,7 @@ class Pool(Generic[K]):
             except (EOFError, OSError):
                 self._end(key)
                 continue
-            if isinstance(message, DoneMessage | FailedMessage):
+            if isinstance(message, DoneMessage | FailedMessage | StoppedMessage):
                 self._ended.add(key)
             self._tell(key, message)
 

@@ -29,7 +29,7 @@ from slm_lab.experiment.paths import Kind, Paths
 from slm_lab.experiment.plot import session_graphs
 from slm_lab.experiment.tensorboard import Events
 from slm_lab.experiment.track import Row, Tracker
-from slm_lab.lib.errors import RunError
+from slm_lab.lib.errors import NotFiniteError, RunError
 from slm_lab.spec.random_baseline import baseline
 from slm_lab.spec.schema import Spec
 from slm_lab.types import Act, Clock, Metrics, State, Stateful, Step
@@ -148,9 +148,11 @@ class Session:
         """Give a step to the agent; what the update it may complete reports."""
         try:
             return self.agent.learn(seen, act, step, self._schedule_frame)
-        except RunError as error:
+        except NotFiniteError as error:
             bad = what_is_not_finite(self.agent, step)
             raise RunError(f"frame {self.clock.frame}: {error}; not finite: {bad}") from error
+        except RunError as error:
+            raise RunError(f"frame {self.clock.frame}: {error}") from error
 
     @property
     def _schedule_frame(self) -> int:

@@ -149,6 +149,7 @@ class Trial:
             logger.error(f"Session {session} crashed: {message.reason}\n{message.traceback}".rstrip())
         elif isinstance(message, StoppedMessage):
             self.display.status(session, "stopped")
+            logger.info(f"Session {session} stopped")
         elif isinstance(message, DoneMessage):
             self.display.status(session, "done" if message.result.finished else "stopped")
             logger.info(f"Session {session} {'done' if message.result.finished else 'stopped'}")

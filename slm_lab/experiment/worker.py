@@ -77,7 +77,7 @@ class FailedMessage:
 
 @dataclass(frozen=True)
 class StoppedMessage:
-    """A session's process ended on request, before it could say so."""
+    """A session ended on request, without a result of its own: what it has is its last checkpoint."""
 
 
 Message = RowMessage | LogMessage | DoneMessage | FailedMessage | StoppedMessage
@@ -85,7 +85,7 @@ Send = Callable[[Message], None]
 
 
 def run_session(task: Task, send: Send, stop: Stop) -> None:
-    """Run a session and report how it went; an exception becomes a message."""
+    """Run a session and report how it went; an exception becomes a message, that of a stop where one was asked for."""
     session: Session | None = None
     torch.set_num_threads(task.threads)
     try:
@@ -100,7 +100,12 @@ def run_session(task: Task, send: Send, stop: Stop) -> None:
     except Exception as error:
         text = traceback.format_exc()
         logger.debug(text)
-        send(FailedMessage(f"{type(error).__name__}: {error}", text))
+        reason = f"{type(error).__name__}: {error}"
+        if stop.reason:  # Ctrl-C also ends what a session has started, a C++ compiler say, and then it cannot go on
+            send(LogMessage("WARNING", f"interrupted by {stop.reason}: {reason.splitlines()[0]}"))
+            send(StoppedMessage())
+        else:
+            send(FailedMessage(reason, text))
     finally:
         if session is not None:
             session.close()

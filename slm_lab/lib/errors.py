@@ -22,6 +22,10 @@ class RunError(Exception):
     """A run that failed or is incomplete: exit code 1."""
 
 
+class NotFiniteError(RunError):
+    """Numbers that learning cannot go on with."""
+
+
 def hint(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or nothing when no known name is near."""
     names = {str(k).lower(): str(k) for k in known}

@@ -255,6 +255,17 @@ def test_nan_is_skipped_counted_named_and_ends_the_session(
     assert all(parameter.isfinite().all() for parameter in one.agent.algorithm.nets.parameters())
 
 
+def test_an_error_of_learning_that_is_not_of_numbers_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = spoiled(session(tiny_spec("PPO")), "reward", 1)
+
+    def no_compiler(*_: Any) -> None:
+        raise RunError("no compiler")
+
+    monkeypatch.setattr(one.agent, "learn", no_compiler)
+    with pytest.raises(RunError, match=r"^frame 3: no compiler$"):
+        one.run()
+
+
 def test_nan_in_the_first_update_is_named_too() -> None:
     one = spoiled(
         session(tiny_spec("PPO", algorithm={"training_epoch": 50, "normalize_advantages": "none"})), "reward", 1

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.net.flat import flatten
 from slm_lab.agent.net.shared import SharedStep, SharedWeights
-from slm_lab.lib.errors import RunError, SpecError, hint, lookup
+from slm_lab.lib.errors import NotFiniteError, SpecError, hint, lookup
 from slm_lab.spec.schema import LossSpec, LrSpec, OptimSpec
 from slm_lab.types import State
 
@@ -141,7 +141,7 @@ class Optim:
         self.nan_skips += 1
         self.streak += 1
         if self.streak >= STREAK:
-            raise RunError(f"{self.streak} gradient steps in a row were skipped because {what} is not finite")
+            raise NotFiniteError(f"{self.streak} gradient steps in a row were skipped because {what} is not finite")
         return math.nan
 
     def state_dict(self) -> State:
