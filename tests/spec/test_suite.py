@@ -67,6 +67,9 @@ CLASSES = {
     "A2C-SIL": ("SIL", "OnPolicyBatchReplay"),
     "PPO-SIL": ("PPOSIL", "OnPolicyBatchReplay"),
 }
+# what single rows do otherwise, each with its reason in the spec: no other row may
+OTHER_CLASSES = {"LunarLanderContinuous-v3 CrossQ": ("CrossQ", "PrioritizedReplay")}
+SOONER_AT_ZERO = {"LunarLander-v3 DDQN+PER": 230_000, "LunarLanderContinuous-v3 CrossQ": 230_000}
 
 
 def cell(row: dict[str, Any]) -> str:
@@ -150,16 +153,16 @@ def test_every_spec_is_made_for_its_row() -> None:
 def test_every_spec_trains_the_algorithm_of_its_row() -> None:
     for row, spec in specs():
         got = spec.agent.algorithm["name"], spec.agent.memory["name"]
-        assert got == CLASSES[row["algorithm"]], cell(row)
+        assert got == OTHER_CLASSES.get(cell(row), CLASSES[row["algorithm"]]), cell(row)
 
 
-def test_learning_rates_that_fall_do_so_over_the_whole_run() -> None:
+def test_learning_rates_that_fall_do_so_over_the_whole_run_but_for_two_rows() -> None:
     falling = 0
     for row, spec in specs():
         for net in (spec.agent.net, spec.agent.critic_net or {}):
             schedule = net.get("lr_scheduler_spec")
             if schedule is not None:
-                assert schedule["frame"] == row["frames"], cell(row)
+                assert schedule["frame"] == SOONER_AT_ZERO.get(cell(row), row["frames"]), cell(row)
                 falling += 1
     assert falling > 0
 
