@@ -69,7 +69,11 @@ CLASSES = {
 }
 # what single rows do otherwise, each with its reason in the spec: no other row may
 OTHER_CLASSES = {"LunarLanderContinuous-v3 CrossQ": ("CrossQ", "PrioritizedReplay")}
-SOONER_AT_ZERO = {"LunarLander-v3 DDQN+PER": 230_000, "LunarLanderContinuous-v3 CrossQ": 230_000}
+SOONER_AT_ZERO = {
+    "LunarLander-v3 DDQN+PER": 230_000,
+    "LunarLanderContinuous-v3 CrossQ": 230_000,
+    "InvertedPendulum-v5 SAC": 900_000,
+}
 
 
 def cell(row: dict[str, Any]) -> str:
@@ -156,7 +160,7 @@ def test_every_spec_trains_the_algorithm_of_its_row() -> None:
         assert got == OTHER_CLASSES.get(cell(row), CLASSES[row["algorithm"]]), cell(row)
 
 
-def test_learning_rates_that_fall_do_so_over_the_whole_run_but_for_two_rows() -> None:
+def test_learning_rates_that_fall_do_so_over_the_whole_run_but_for_named_rows() -> None:
     falling = 0
     for row, spec in specs():
         for net in (spec.agent.net, spec.agent.critic_net or {}):
