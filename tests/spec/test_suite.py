@@ -73,6 +73,7 @@ SOONER_AT_ZERO = {
     "LunarLander-v3 DDQN+PER": 230_000,
     "LunarLanderContinuous-v3 CrossQ": 230_000,
     "InvertedPendulum-v5 SAC": 900_000,
+    "InvertedDoublePendulum-v5 SAC": 900_000,
 }
 
 
