@@ -73,7 +73,9 @@ SOONER_AT_ZERO = {
     "LunarLander-v3 DDQN+PER": 230_000,
     "LunarLanderContinuous-v3 CrossQ": 230_000,
     "InvertedPendulum-v5 SAC": 900_000,
+    "InvertedPendulum-v5 CrossQ": 3_500_000,
     "InvertedDoublePendulum-v5 SAC": 900_000,
+    "InvertedDoublePendulum-v5 CrossQ": 900_000,
 }
 
 
